@@ -1,0 +1,111 @@
+# Penstock: set-up, run, test, check, measure. `make` alone lists the targets.
+# Only what the machine is configured for is used: no package index is named here.
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+.SUFFIXES:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.penstock-setup
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+
+# The broker as `make run` starts it: fixed ports, its data beside the code.
+SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --data data
+
+# More words for pytest, the comparison or the broker: make test ARGS="-k credit".
+ARGS ?=
+
+NODE_DIR := tests/wire/node
+NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
+
+.PHONY: help setup run test check format bench lock node clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## build the environment in .venv (nothing to do when it is up to date)
+	@:
+
+$(STAMP): pyproject.toml requirements.lock
+	@set -eu; \
+	new_enough='import sys; sys.exit(sys.version_info < (3, 11))'; \
+	if ! $(BIN)/python -c "$$new_enough" 2>/dev/null || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	    python=; \
+	    for candidate in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
+	        if "$$candidate" -c "$$new_enough" 2>/dev/null; then python=$$candidate; break; fi; \
+	    done; \
+	    if [ -z "$$python" ]; then echo "setup: Python 3.11 or newer is needed; name one: make setup PYTHON=…" >&2; exit 1; fi; \
+	    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	        package=$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	        if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	            echo "setup: this Python has no venv yet: apt-get install $$package"; \
+	            export DEBIAN_FRONTEND=noninteractive; \
+	            apt-get install -y -qq --no-install-recommends "$$package" >/dev/null 2>&1 \
+	            || { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$$package" >/dev/null; }; \
+	        else \
+	            echo "setup: this Python cannot make an environment. On Debian or Ubuntu type:" >&2; \
+	            echo "    sudo apt-get install -y $$package" >&2; \
+	            exit 1; \
+	        fi; \
+	    fi; \
+	    echo "setup: making $(VENV) with $$("$$python" --version)"; \
+	    "$$python" -m venv --clear $(VENV); \
+	fi
+	@echo "setup: installing requirements.lock and penstock into $(VENV)"
+	@$(PIP) install -r requirements.lock
+	@# The build tool is in the lock too, so the build needs nothing from outside it.
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+run: setup ## start the broker on 127.0.0.1:5672, its data in ./data
+	@exec $(SERVE) $(ARGS)
+
+test: setup node ## run all tests (ARGS="…" goes to pytest)
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+check: setup ## lint and types: ruff, mypy strict
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@echo "check: ruff and mypy have nothing to say"
+
+format: setup ## let ruff lay out the code and sort imports
+	@$(BIN)/ruff check --quiet --select I --fix .
+	@$(BIN)/ruff format --quiet .
+
+bench: setup ## compare with RabbitMQ on this machine, in turns
+	@$(BIN)/python bench/compare.py $(ARGS)
+
+# amqplib for the wire test with Node. Optional: without it that test is skipped, and pytest's summary says so.
+node:
+	@if [ $(NODE_STAMP) -nt $(NODE_DIR)/package.json ] && [ $(NODE_STAMP) -nt $(NODE_DIR)/package-lock.json ]; then :; \
+	elif ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
+	    echo "node: node or npm is not here; the test with amqplib will be skipped"; \
+	elif (cd $(NODE_DIR) && npm ci --silent --no-audit --no-fund --fetch-retries=1 --fetch-timeout=30000) >/dev/null 2>&1; then \
+	    touch $(NODE_STAMP); \
+	else \
+	    rm -rf $(NODE_DIR)/node_modules; \
+	    echo "node: npm could not install amqplib; its test will be skipped (cd $(NODE_DIR) && npm ci tells why)"; \
+	fi
+
+# Resolves pyproject.toml anew in an environment of its own and freezes exact versions: no hosts, no paths.
+lock: setup ## refresh requirements.lock from pyproject.toml's bounds
+	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(BIN)/python -m venv "$$scratch/venv"; \
+	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check -qq install --upgrade "setuptools>=77,<85"; \
+	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check -qq install --no-build-isolation --editable ".[test,dev]"; \
+	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check freeze --all --exclude pip --exclude penstock \
+	    --exclude-editable >"$$scratch/versions"; \
+	if grep -nE '@|/' "$$scratch/versions"; then echo "lock: these lines name a place, not a version" >&2; exit 1; fi; \
+	{ sed -n '/^#/p' requirements.lock; cat "$$scratch/versions"; } >"$$scratch/lock"; \
+	cp "$$scratch/lock" requirements.lock; \
+	echo "lock: $$(wc -l <"$$scratch/versions") versions in requirements.lock"
+
+clean: ## remove caches and build output (not .venv, not data)
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info $(NODE_DIR)/node_modules
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## clean, and remove .venv
+	@rm -rf $(VENV)

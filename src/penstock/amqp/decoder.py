@@ -1,0 +1,405 @@
+"""Decoder: a byte stream, however it is split, to the values the reader works with. No I/O.
+
+Place in the chain: the socket's bytes come in by `feed`; what comes out goes to net/reader.py.
+The path of publishes and acks is by hand, because it is taken for every message: consecutive publishes with the same
+method frame become one `Publishes` with a list of contents, and while even the properties and the body size repeat, a
+whole message costs one comparison and one slice. Every other method goes through the table in method.py.
+A fault of the peer ends the stream: `error` is set, and what was decoded before it is still returned.
+Not here: whether a channel is open or a method allowed (net/reader.py, broker/channel.py).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from penstock.amqp.close import FRAME_ERROR, UNEXPECTED_FRAME, CloseConnection
+from penstock.amqp.frame import (
+    BASIC_CLASS,
+    BODY,
+    CONTENT_HEAD,
+    CONTENT_HEAD_BYTES,
+    END,
+    FRAME_MAX_BYTES,
+    FRAME_MIN_BYTES,
+    HEAD,
+    HEAD_BYTES,
+    HEADER,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD_BYTES,
+    encode_frame,
+)
+from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, Method, decode_method
+
+PUBLISH_CACHE_MAX: Final = 4096  # distinct publish methods remembered per connection; then forgotten all at once
+
+PUBLISH: Final = BasicPublish.ID
+ACK: Final = BasicAck.ID
+NACK: Final = BasicNack.ID
+REJECT: Final = BasicReject.ID
+ACK_FRAME_BYTES: Final = 21
+CRUMB_BYTES: Final = FRAME_MIN_BYTES - OVERHEAD_BYTES  # body frames below this, but for the last, are put together
+
+_METHOD_ID = Struct(">I")
+_TAG_FLAGS = Struct(">QB")
+_unpack_head = HEAD.unpack_from
+_unpack_id = _METHOD_ID.unpack_from
+_unpack_content = CONTENT_HEAD.unpack_from
+_unpack_tag = _TAG_FLAGS.unpack_from
+
+
+class Publish:
+    """A decoded basic.publish; one object for all publishes of a connection with the same bytes."""
+
+    __slots__ = ("address", "channel", "exchange", "immediate", "mandatory", "routing_key")
+
+    def __init__(self, channel: int, payload: bytes) -> None:
+        # class and method (4), reserved (2), exchange, routing key, flags (1)
+        try:
+            key_at = 7 + payload[6]
+            end = key_at + 1 + payload[key_at]
+            flags = payload[end]
+        except IndexError:
+            raise CloseConnection(FRAME_ERROR, "basic.publish: arguments cut short", 60, 40) from None
+        self.channel = channel
+        # Names are bytes to RabbitMQ; surrogates keep what is not UTF-8 apart and intact.
+        self.exchange = payload[7:key_at].decode("utf-8", "surrogateescape")
+        self.routing_key = payload[key_at + 1 : end].decode("utf-8", "surrogateescape")
+        self.mandatory = bool(flags & 1)
+        self.immediate = bool(flags & 2)
+        self.address = payload[6:end]  # exchange and key as short strings: basic.deliver ends with the same bytes
+
+    def __repr__(self) -> str:
+        return f"<Publish exchange={self.exchange!r} key={self.routing_key!r}>"
+
+
+class Publishes:
+    """Consecutive publishes of one channel with the same method, each content as it was on the wire."""
+
+    __slots__ = ("bytes", "channel", "publish", "wires")
+
+    def __init__(self, channel: int, publish: Publish, wires: list[bytes], bytes_: int) -> None:
+        self.channel = channel
+        self.publish = publish
+        self.wires = wires
+        self.bytes = bytes_
+
+    def __repr__(self) -> str:
+        return f"<Publishes channel={self.channel} {self.publish!r} messages={len(self.wires)} bytes={self.bytes}>"
+
+
+class Acks:
+    """Consecutive basic.acks of one channel: tag and multiple."""
+
+    __slots__ = ("acks", "channel")
+
+    def __init__(self, channel: int, acks: list[tuple[int, bool]]) -> None:
+        self.channel = channel
+        self.acks = acks
+
+
+class Nack:
+    """A basic.nack, or a basic.reject, which is a nack of one."""
+
+    __slots__ = ("channel", "method_id", "multiple", "requeue", "tag")
+
+    def __init__(self, channel: int, method_id: int, tag: int, multiple: bool, requeue: bool) -> None:
+        self.channel = channel
+        self.method_id = method_id & 0xFFFF
+        self.tag = tag
+        self.multiple = multiple
+        self.requeue = requeue
+
+
+class Command:
+    """Any other method."""
+
+    __slots__ = ("channel", "method")
+
+    def __init__(self, channel: int, method: Method) -> None:
+        self.channel = channel
+        self.method = method
+
+    def __repr__(self) -> str:
+        return f"<Command channel={self.channel} {self.method!r}>"
+
+
+class Oversize:
+    """A content header that announces more than the limit; its body is dropped as it comes."""
+
+    __slots__ = ("channel", "limit", "size")
+
+    def __init__(self, channel: int, size: int, limit: int) -> None:
+        self.channel = channel
+        self.size = size
+        self.limit = limit
+
+
+Item = Publishes | Acks | Nack | Command | Oversize
+
+
+class _Content:
+    """A content that is still coming: whole frames in `parts`, then, if the peer sends crumbs, bare bytes in `crumbs`."""
+
+    __slots__ = ("crumbs", "dropped", "headed", "left", "parts", "publish")
+
+    def __init__(self, publish: Publish) -> None:
+        self.publish = publish
+        self.parts: list[bytes] = []
+        self.crumbs = bytearray()
+        self.headed = False
+        self.left = 0
+        self.dropped = False
+
+
+class Decoder:
+    __slots__ = ("_chunks", "_contents", "_have", "_need", "_publishes", "body_max", "error", "frame_max")
+
+    def __init__(self, body_max: int) -> None:
+        self.frame_max = FRAME_MIN_BYTES  # until tuned; 0 is no limit
+        self.body_max = body_max
+        self.error: CloseConnection | None = None
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._need = 0
+        self._contents: dict[int, _Content] = {}
+        self._publishes: dict[bytes, Publish] = {}
+
+    def feed(self, data: bytes) -> list[Item]:
+        """Decode what is whole; keep the rest. After a fault `error` is set and nothing more is decoded."""
+        items: list[Item] = []
+        if self.error is not None:
+            return items
+        if self._chunks:
+            # Wait for the whole frame before joining, or a slow sender of a long frame costs a copy per packet.
+            self._chunks.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return items
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        try:
+            pos = self._cut(data, items)
+        except CloseConnection as fault:
+            self.error = fault
+            self._contents.clear()
+            return items
+        rest = len(data) - pos
+        if rest:
+            self._chunks.append(data[pos:] if pos else data)
+            self._have = rest
+        return items
+
+    def forget(self, channel: int) -> None:
+        """The channel is closed: a content it began will not be finished."""
+        self._contents.pop(channel, None)
+
+    def buffered_bytes(self) -> int:
+        """What waits here for the rest of a frame or of a body."""
+        total = sum(map(len, self._chunks))
+        for content in self._contents.values():
+            total += sum(map(len, content.parts)) + len(content.crumbs)
+        return total
+
+    def _cut(self, buf: bytes, items: list[Item]) -> int:
+        end = len(buf)
+        pos = 0
+        contents = self._contents
+        while end - pos >= HEAD_BYTES:
+            kind, channel, size = _unpack_head(buf, pos)
+            if self.frame_max and size > self.frame_max - OVERHEAD_BYTES:
+                raise CloseConnection(
+                    FRAME_ERROR, f"frame_too_large: {size} bytes of payload, {self.frame_max - OVERHEAD_BYTES} allowed"
+                )
+            stop = pos + size + OVERHEAD_BYTES
+            if stop > end:
+                self._check_kind(kind, channel)
+                self._need = stop - pos
+                return pos
+            if buf[stop - 1] != END:
+                raise CloseConnection(FRAME_ERROR, f"bad_end_of_frame: {buf[stop - 1]} instead of {END}")
+            if kind == METHOD:
+                if contents and channel in contents:
+                    raise self._unexpected(contents[channel], "method")
+                if size < 4:
+                    raise CloseConnection(FRAME_ERROR, f"method frame of {size} bytes on channel {channel}")
+                method_id = _unpack_id(buf, pos + HEAD_BYTES)[0]
+                if method_id == PUBLISH and channel:
+                    pos = self._cut_publishes(buf, pos, stop, channel, items)
+                    continue
+                if method_id == ACK and size == 13 and channel:
+                    pos = self._cut_acks(buf, pos, channel, items)
+                    continue
+                self._method(buf, pos, stop, channel, method_id, items)
+            elif kind == HEADER:
+                self._header(buf, pos, stop, channel, items)
+            elif kind == BODY:
+                self._body(buf, pos, stop, channel, items)
+            else:
+                self._check_kind(kind, channel)
+            pos = stop
+        self._need = HEAD_BYTES
+        return pos
+
+    def _cut_publishes(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> int:
+        """From a whole basic.publish frame on: this message and all that follow with the very same method frame."""
+        end = len(buf)
+        payload = buf[pos + HEAD_BYTES : stop - 1]
+        key = buf[pos + 1 : stop - 1]  # channel and payload
+        publish = self._publishes.get(key)
+        if publish is None:
+            publish = Publish(channel, payload)
+            if len(self._publishes) >= PUBLISH_CACHE_MAX:
+                self._publishes.clear()
+            self._publishes[key] = publish
+        method_frame = buf[pos:stop]
+        method_bytes = stop - pos
+        frame_max = self.frame_max
+        wires: list[bytes] = []
+        begin = pos
+        while True:
+            # pos: begin of the method frame; at: begin of the header frame
+            at = pos + method_bytes
+            if end - at < CONTENT_HEAD_BYTES:
+                break
+            kind, number, size, class_id, weight, body_bytes = _unpack_content(buf, at)
+            body_at = at + size + OVERHEAD_BYTES
+            if body_bytes:
+                done = body_at + body_bytes + OVERHEAD_BYTES
+                if (
+                    done > end
+                    or kind != HEADER
+                    or number != channel
+                    or class_id != BASIC_CLASS
+                    or weight
+                    or size < 14
+                    or buf[body_at - 1] != END
+                    or _unpack_head(buf, body_at) != (BODY, channel, body_bytes)
+                    or buf[done - 1] != END
+                    or (frame_max and (size > frame_max - OVERHEAD_BYTES or body_bytes > frame_max - OVERHEAD_BYTES))
+                    or body_bytes > self.body_max
+                ):
+                    break  # not whole in one body frame, or not right: frame by frame
+            else:
+                done = body_at
+                if (
+                    done > end
+                    or kind != HEADER
+                    or number != channel
+                    or class_id != BASIC_CLASS
+                    or weight
+                    or size < 14
+                    or buf[done - 1] != END
+                    or (frame_max and size > frame_max - OVERHEAD_BYTES)
+                ):
+                    break
+            wires.append(buf[at:done])
+            # While method, properties and body size repeat to the byte, a message is one comparison and one slice.
+            prefix = buf[pos : body_at + HEAD_BYTES] if body_bytes else buf[pos:done]
+            stride = done - pos
+            pos = done
+            done += stride
+            while done <= end and buf.startswith(prefix, pos) and buf[done - 1] == END:
+                wires.append(buf[pos + method_bytes : done])
+                pos = done
+                done += stride
+            if not buf.startswith(method_frame, pos):
+                if wires:
+                    items.append(Publishes(channel, publish, wires, pos - begin - len(wires) * method_bytes))
+                return pos
+        if wires:
+            items.append(Publishes(channel, publish, wires, pos - begin - len(wires) * method_bytes))
+        self._contents[channel] = _Content(publish)
+        return pos + method_bytes
+
+    def _cut_acks(self, buf: bytes, pos: int, channel: int, items: list[Item]) -> int:
+        end = len(buf)
+        prefix = buf[pos : pos + 11]
+        acks: list[tuple[int, bool]] = []
+        while True:
+            tag, flags = _unpack_tag(buf, pos + 11)
+            acks.append((tag, flags & 1 == 1))
+            pos += ACK_FRAME_BYTES
+            if pos + ACK_FRAME_BYTES > end or not buf.startswith(prefix, pos) or buf[pos + 20] != END:
+                items.append(Acks(channel, acks))
+                return pos
+
+    def _method(self, buf: bytes, pos: int, stop: int, channel: int, method_id: int, items: list[Item]) -> None:
+        if channel and stop - pos == ACK_FRAME_BYTES and (method_id == NACK or method_id == REJECT):
+            tag, flags = _unpack_tag(buf, pos + 11)
+            if method_id == NACK:
+                items.append(Nack(channel, method_id, tag, flags & 1 == 1, flags & 2 == 2))
+            else:
+                items.append(Nack(channel, method_id, tag, False, flags & 1 == 1))
+            return
+        items.append(Command(channel, decode_method(buf[pos + HEAD_BYTES : stop - 1])))
+
+    def _header(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
+        content = self._contents.get(channel)
+        if content is None:
+            raise CloseConnection(UNEXPECTED_FRAME, "expected method frame, got content header frame instead")
+        if content.headed:
+            raise self._unexpected(content, "content header")
+        if stop - pos < 14 + OVERHEAD_BYTES:
+            raise CloseConnection(FRAME_ERROR, f"content header frame of {stop - pos} bytes on channel {channel}")
+        _, _, _, class_id, weight, size = _unpack_content(buf, pos)
+        if class_id != BASIC_CLASS:
+            raise CloseConnection(
+                UNEXPECTED_FRAME,
+                f"expected content header for class {BASIC_CLASS}, got one for class {class_id} instead",
+                60,
+                40,
+            )
+        content.headed = True
+        content.left = size
+        if size > self.body_max:
+            content.dropped = True
+            items.append(Oversize(channel, size, self.body_max))
+        else:
+            content.parts.append(buf[pos:stop])
+        if not size:
+            self._complete(channel, content, items)
+
+    def _body(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
+        content = self._contents.get(channel)
+        if content is None:
+            raise CloseConnection(UNEXPECTED_FRAME, "expected method frame, got content body frame instead")
+        if not content.headed:
+            raise self._unexpected(content, "content body")
+        size = stop - pos - OVERHEAD_BYTES
+        if size > content.left:
+            raise CloseConnection(
+                FRAME_ERROR, f"content body frame of {size} bytes on channel {channel}, {content.left} were left", 60, 40
+            )
+        content.left -= size
+        if content.dropped:
+            pass
+        elif content.crumbs or (content.left and size < CRUMB_BYTES):
+            # Frames of one byte would cost nine in memory and on every consumer's wire: keep the bytes alone.
+            content.crumbs += memoryview(buf)[pos + HEAD_BYTES : stop - 1]
+        else:
+            content.parts.append(buf[pos:stop])
+        if not content.left:
+            self._complete(channel, content, items)
+
+    def _complete(self, channel: int, content: _Content, items: list[Item]) -> None:
+        del self._contents[channel]
+        if content.dropped:
+            return
+        step = (self.frame_max or FRAME_MAX_BYTES) - OVERHEAD_BYTES
+        for at in range(0, len(content.crumbs), step):
+            content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
+        wire = content.parts[0] if len(content.parts) == 1 else b"".join(content.parts)
+        items.append(Publishes(channel, content.publish, [wire], len(wire)))
+
+    def _unexpected(self, content: _Content, got: str) -> CloseConnection:
+        expected = "content body" if content.headed else "content header"
+        return CloseConnection(UNEXPECTED_FRAME, f"expected {expected} frame, got {got} frame instead", 60, 40)
+
+    def _check_kind(self, kind: int, channel: int) -> None:
+        if kind == HEARTBEAT:
+            if channel:
+                raise CloseConnection(UNEXPECTED_FRAME, f"heartbeat frame on channel {channel}")
+        elif kind not in (METHOD, HEADER, BODY):
+            raise CloseConnection(FRAME_ERROR, f"unknown frame type {kind} on channel {channel}")

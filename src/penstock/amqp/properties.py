@@ -1,0 +1,195 @@
+"""Properties: the properties of a message, from the property flags of its content header on, and back.
+
+The broker forwards them as the bytes they came in; this is for the few places that must look inside: expiration,
+priority, headers, a client.
+As in RabbitMQ, the two low flag bits mean nothing, so there is never a second flag word; short strings may be any bytes
+(ids often are), and surrogates keep what is not UTF-8 intact; bytes behind the last property are an error.
+Broken properties are 501. RabbitMQ 3.10 answers 541 without a text, because its channel crashes on them.
+Not here: the content header's class and body size (decoder.py, content.py), what a property means (broker).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import Final
+
+from penstock.amqp.close import FRAME_ERROR, CloseConnection
+from penstock.amqp.table import Table, decode_table, encode_short_string, encode_table
+
+TRANSIENT: Final = 1
+PERSISTENT: Final = 2
+
+_CONTENT_TYPE: Final = 1 << 15
+_CONTENT_ENCODING: Final = 1 << 14
+_HEADERS: Final = 1 << 13
+_DELIVERY_MODE: Final = 1 << 12
+_PRIORITY: Final = 1 << 11
+_CORRELATION_ID: Final = 1 << 10
+_REPLY_TO: Final = 1 << 9
+_EXPIRATION: Final = 1 << 8
+_MESSAGE_ID: Final = 1 << 7
+_TIMESTAMP: Final = 1 << 6
+_TYPE: Final = 1 << 5
+_USER_ID: Final = 1 << 4
+_APP_ID: Final = 1 << 3
+_CLUSTER_ID: Final = 1 << 2
+
+_SHORT: Final = Struct(">H")
+_LONG: Final = Struct(">I")
+_LONGLONG: Final = Struct(">Q")
+
+
+@dataclass(slots=True)
+class Properties:
+    """The 14 properties of class basic in wire order; None is absent."""
+
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Table | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+
+
+def decode_properties(buf: bytes, pos: int, end: int) -> Properties:
+    """The properties in `buf` from the flags at `pos` to `end`, all of it."""
+    try:
+        found, stop = _read(buf, pos)
+    except (IndexError, error):
+        raise _broken("they end too early") from None
+    except CloseConnection as close:
+        close.class_id, close.method_id = 60, 40
+        raise
+    if stop != end:
+        raise _broken(f"{stop - pos} bytes by their flags, but {end - pos} in the frame")
+    return found
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """Flags and values. A value that does not fit is our bug: ValueError or struct.error."""
+    flags = 0
+    out = bytearray(2)
+    if properties.content_type is not None:
+        flags |= _CONTENT_TYPE
+        out += encode_short_string(properties.content_type)
+    if properties.content_encoding is not None:
+        flags |= _CONTENT_ENCODING
+        out += encode_short_string(properties.content_encoding)
+    if properties.headers is not None:
+        flags |= _HEADERS
+        out += encode_table(properties.headers)
+    if properties.delivery_mode is not None:
+        flags |= _DELIVERY_MODE
+        out.append(properties.delivery_mode)
+    if properties.priority is not None:
+        flags |= _PRIORITY
+        out.append(properties.priority)
+    if properties.correlation_id is not None:
+        flags |= _CORRELATION_ID
+        out += encode_short_string(properties.correlation_id)
+    if properties.reply_to is not None:
+        flags |= _REPLY_TO
+        out += encode_short_string(properties.reply_to)
+    if properties.expiration is not None:
+        flags |= _EXPIRATION
+        out += encode_short_string(properties.expiration)
+    if properties.message_id is not None:
+        flags |= _MESSAGE_ID
+        out += encode_short_string(properties.message_id)
+    if properties.timestamp is not None:
+        flags |= _TIMESTAMP
+        out += _LONGLONG.pack(properties.timestamp)
+    if properties.type is not None:
+        flags |= _TYPE
+        out += encode_short_string(properties.type)
+    if properties.user_id is not None:
+        flags |= _USER_ID
+        out += encode_short_string(properties.user_id)
+    if properties.app_id is not None:
+        flags |= _APP_ID
+        out += encode_short_string(properties.app_id)
+    if properties.cluster_id is not None:
+        flags |= _CLUSTER_ID
+        out += encode_short_string(properties.cluster_id)
+    _SHORT.pack_into(out, 0, flags)
+    return bytes(out)
+
+
+def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
+    """The delivery mode alone, TRANSIENT if there is none; what lies before it is skipped by its length."""
+    try:
+        flags = buf[pos] << 8 | buf[pos + 1]
+        pos += 2
+        if not flags & _DELIVERY_MODE:
+            mode = TRANSIENT
+        else:
+            if flags & _CONTENT_TYPE:
+                pos += 1 + buf[pos]
+            if flags & _CONTENT_ENCODING:
+                pos += 1 + buf[pos]
+            if flags & _HEADERS:
+                pos += 4 + int(_LONG.unpack_from(buf, pos)[0])
+            mode = buf[pos]
+            pos += 1
+    except (IndexError, error):
+        raise _broken("they end too early") from None
+    if pos > end:
+        raise _broken("they end too early")
+    return mode
+
+
+def _broken(why: str) -> CloseConnection:
+    return CloseConnection(FRAME_ERROR, f"cannot decode properties: {why}", 60, 40)
+
+
+def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
+    stop = pos + 1 + buf[pos]
+    return buf[pos + 1 : stop].decode("utf-8", "surrogateescape"), stop
+
+
+def _read(buf: bytes, pos: int) -> tuple[Properties, int]:
+    """The properties at `pos` and where they stop, which may be behind the frame: the caller compares."""
+    found = Properties()
+    flags = int(_SHORT.unpack_from(buf, pos)[0])
+    pos += 2
+    if flags & _CONTENT_TYPE:
+        found.content_type, pos = _read_string(buf, pos)
+    if flags & _CONTENT_ENCODING:
+        found.content_encoding, pos = _read_string(buf, pos)
+    if flags & _HEADERS:
+        found.headers, pos = decode_table(buf, pos)
+    if flags & _DELIVERY_MODE:
+        found.delivery_mode = buf[pos]
+        pos += 1
+    if flags & _PRIORITY:
+        found.priority = buf[pos]
+        pos += 1
+    if flags & _CORRELATION_ID:
+        found.correlation_id, pos = _read_string(buf, pos)
+    if flags & _REPLY_TO:
+        found.reply_to, pos = _read_string(buf, pos)
+    if flags & _EXPIRATION:
+        found.expiration, pos = _read_string(buf, pos)
+    if flags & _MESSAGE_ID:
+        found.message_id, pos = _read_string(buf, pos)
+    if flags & _TIMESTAMP:
+        found.timestamp = int(_LONGLONG.unpack_from(buf, pos)[0])
+        pos += 8
+    if flags & _TYPE:
+        found.type, pos = _read_string(buf, pos)
+    if flags & _USER_ID:
+        found.user_id, pos = _read_string(buf, pos)
+    if flags & _APP_ID:
+        found.app_id, pos = _read_string(buf, pos)
+    if flags & _CLUSTER_ID:
+        found.cluster_id, pos = _read_string(buf, pos)
+    return found, pos

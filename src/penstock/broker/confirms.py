@@ -1,0 +1,116 @@
+"""Confirms: which publishes of a channel are confirmed, and which frames say so.
+
+Sequence numbers come in runs, as publishes do: a run waits for every queue it was routed to. Numbers are settled in any
+order; one `basic.ack` with multiple=true covers all up to the smallest one still unconfirmed, singles go above it.
+A number is acked or nacked exactly once; nacks leave first, or a multiple ack would seem to cover them.
+Not here: when a queue may confirm (queue.py), the frames' way out (net/writer.py).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from penstock.amqp.method import BasicAck, BasicNack
+
+_SETTLE: Final = Struct(">BHIIQBB")  # a whole basic.ack or basic.nack frame
+
+
+class _Run:
+    """Consecutive numbers that wait for the same number of queues."""
+
+    __slots__ = ("last", "waiting")
+
+    def __init__(self, last: int, waiting: int) -> None:
+        self.last = last
+        self.waiting = waiting
+
+
+class Confirms:
+    __slots__ = ("_acked", "_channel", "_nacked", "_runs", "_settled", "_smallest", "next_number")
+
+    def __init__(self, channel: int) -> None:
+        self._channel = channel
+        self.next_number = 1
+        self._smallest = 1  # everything below is settled
+        self._runs: dict[int, _Run] = {}  # unsettled, by first number
+        self._settled: dict[int, int] = {}  # settled above the smallest: first number -> last
+        self._acked: list[tuple[int, int]] = []  # since the last flush
+        self._nacked: list[tuple[int, int]] = []
+
+    def expect(self, count: int, queues: int) -> int:
+        """Number the next `count` publishes, which go to this many queues; the first number. With no queue: settled."""
+        first = self.next_number
+        self.next_number += count
+        if queues:
+            self._runs[first] = _Run(first + count - 1, queues)
+        else:
+            self._settle(first, first + count - 1, self._acked)
+        return first
+
+    def confirm(self, first: int, last: int) -> None:
+        """A queue has taken these numbers."""
+        run = self._isolate(first, last)
+        if run is None:
+            return
+        run.waiting -= 1
+        if not run.waiting:
+            del self._runs[first]
+            self._settle(first, last, self._acked)
+
+    def reject(self, first: int, last: int) -> None:
+        """A queue refused these numbers: one nack each, whatever the other queues say."""
+        if self._isolate(first, last) is not None:
+            del self._runs[first]
+            self._settle(first, last, self._nacked)
+
+    def unconfirmed(self) -> int:
+        return sum(run.last - first + 1 for first, run in self._runs.items())
+
+    def flush(self) -> bytes:
+        """The frames for all that was settled since the last flush."""
+        if not self._acked and not self._nacked:
+            return b""
+        frames: list[bytes] = []
+        for first, last in self._nacked:
+            frames += (self._frame(BasicNack.ID, number, False) for number in range(first, last + 1))
+        covered = 0
+        up_to = 0
+        for first, last in self._acked:
+            if last < self._smallest:
+                covered += last - first + 1
+                up_to = max(up_to, last)
+            else:
+                frames += (self._frame(BasicAck.ID, number, False) for number in range(first, last + 1))
+        if covered:
+            frames.append(self._frame(BasicAck.ID, up_to, covered > 1))
+        self._acked.clear()
+        self._nacked.clear()
+        return b"".join(frames)
+
+    def _isolate(self, first: int, last: int) -> _Run | None:
+        """The run of exactly these numbers, split off a longer one if need be; None if they are settled."""
+        run = self._runs.get(first)
+        if run is None:
+            head = max((number for number in self._runs if number < first), default=0)
+            if not head or self._runs[head].last < first:
+                return None
+            whole = self._runs[head]
+            run = self._runs[first] = _Run(whole.last, whole.waiting)
+            whole.last = first - 1
+        if run.last > last:
+            self._runs[last + 1] = _Run(run.last, run.waiting)
+            run.last = last
+        return run
+
+    def _settle(self, first: int, last: int, settled: list[tuple[int, int]]) -> None:
+        settled.append((first, last))
+        if first != self._smallest:
+            self._settled[first] = last
+            return
+        self._smallest = last + 1
+        while self._settled and self._smallest in self._settled:
+            self._smallest = self._settled.pop(self._smallest) + 1
+
+    def _frame(self, method_id: int, number: int, multiple: bool) -> bytes:
+        return _SETTLE.pack(1, self._channel, 13, method_id, number, multiple, 0xCE)

@@ -1,0 +1,143 @@
+"""Consumer: one subscription of a channel to a queue. Puts deliveries on the wire.
+
+Place in the chain: queue.py dispatches to it, it delivers to the connection's outbox. Not a stage: it has no mailbox.
+Full: at its prefetch, at its channel's prefetch, or with its outbox full.
+Not here: whose turn it is among consumers (queue.py), acks (channel.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from penstock.amqp import content
+from penstock.amqp.decoder import Publish
+from penstock.amqp.frame import HEAD, METHOD
+from penstock.amqp.method import BasicDeliver
+
+if TYPE_CHECKING:
+    from penstock.amqp.table import Table
+    from penstock.broker.casts import Message
+    from penstock.broker.channel import Channel
+    from penstock.broker.queue import Queue
+
+UNLIMITED: Final = 1 << 30
+
+_pack_tag = Struct(">Q").pack
+_DELIVER_ID: Final = BasicDeliver.ID.to_bytes(4, "big")
+
+
+class Consumer:
+    __slots__ = (
+        "_head",
+        "_tail",
+        "_tail_for",
+        "active",
+        "arguments",
+        "channel",
+        "counted",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "queue",
+        "tag",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        arguments: Table,
+        counted: bool = True,
+    ) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.tag = tag
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch  # 0 is no limit
+        self.arguments = arguments
+        self.unacked = 0
+        self.active = True
+        self.counted = counted  # in its channel's prefetch
+        # The constant parts of basic.deliver around the delivery tag, for the publish method seen last.
+        self._tail_for: tuple[Publish, bool] | None = None
+        self._head = b""
+        self._tail = b""
+
+    def room(self) -> int:
+        """How many deliveries it would take now."""
+        channel = self.channel
+        if not self.active or channel.deliveries_paused:
+            return 0
+        outbox = channel.outbox
+        if outbox.is_full():
+            outbox.starve(self.queue)
+            return 0
+        if self.no_ack:
+            return UNLIMITED
+        room = self.prefetch - self.unacked if self.prefetch else UNLIMITED
+        limiter = channel.limiter
+        if limiter.prefetch:
+            room = min(room, limiter.prefetch - limiter.unacked)
+        return room
+
+    def deliver(self, positions: Sequence[int], messages: Sequence[Message], redelivered: bool) -> None:
+        """Put these messages of the queue on the wire, in order."""
+        channel = self.channel
+        number, frame_max = channel.number, channel.frame_max
+        first = tag = channel.next_tag
+        frames = channel.outbox.opened()
+        last: Publish | None = None
+        size = overhead = 0
+        head = tail = b""
+        own_number = False
+        for publish, wire in messages:
+            if publish is not last:
+                last = publish
+                head, tail = self._around_tag(publish, redelivered)
+                own_number = publish.channel == number
+                overhead = len(head) + 8 + len(tail)
+            if not own_number or len(wire) > frame_max:
+                wire = _refit(wire, own_number, number, frame_max)
+            frames += (head, _pack_tag(tag), tail, wire)
+            size += overhead + len(wire)
+            tag += 1
+        channel.next_tag = tag
+        channel.outbox.gathered(size)
+        if not self.no_ack:
+            channel.unacked.update(zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False))
+            self.unacked += tag - first
+            channel.limiter.unacked += tag - first
+
+    def settled(self, count: int) -> None:
+        """This many of its deliveries were acked, or given back."""
+        if self.counted:
+            self.unacked -= count
+            self.channel.limiter.settled(count)
+
+    def _around_tag(self, publish: Publish, redelivered: bool) -> tuple[bytes, bytes]:
+        if self._tail_for is not None and self._tail_for[0] is publish and self._tail_for[1] is redelivered:
+            return self._head, self._tail
+        tag = self.tag.encode("utf-8", "surrogateescape")
+        size = 4 + 1 + len(tag) + 8 + 1 + len(publish.address)
+        self._head = HEAD.pack(METHOD, self.channel.number, size) + _DELIVER_ID + bytes((len(tag),)) + tag
+        self._tail = (b"\x01" if redelivered else b"\x00") + publish.address + b"\xce"
+        self._tail_for = (publish, redelivered)
+        return self._head, self._tail
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.tag!r} queue={self.queue.name!r} unacked={self.unacked} prefetch={self.prefetch}>"
+
+
+def _refit(wire: bytes, own_number: bool, number: int, frame_max: int) -> bytes:
+    if own_number and content.fits(wire, frame_max):
+        return wire
+    return content.refit(wire, number, frame_max)

@@ -1,0 +1,60 @@
+"""Equivalence: is what a client declares the same as what is there? RabbitMQ's rules and words."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from penstock.amqp.close import PRECONDITION_FAILED, CloseChannel
+from penstock.amqp.table import ByteArray, Table, Timestamp, Value
+
+
+def check_flag(name: str, where: str, received: bool | str, current: bool | str) -> None:
+    if received != current:
+        raise CloseChannel(
+            PRECONDITION_FAILED,
+            f"inequivalent arg '{name}' for {where}: received '{_word(received)}' but current is '{_word(current)}'",
+        )
+
+
+def check_arguments(names: tuple[str, ...], where: str, received: Table, current: Table) -> None:
+    for name in names:
+        if received.get(name) != current.get(name) or isinstance(received.get(name), bool) != isinstance(
+            current.get(name), bool
+        ):
+            raise CloseChannel(
+                PRECONDITION_FAILED,
+                f"inequivalent arg '{name}' for {where}: received {_described(received.get(name))} "
+                f"but current is {_described(current.get(name))}",
+            )
+
+
+def _word(value: bool | str) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+def _described(value: Value) -> str:
+    if value is None:
+        return "none"
+    shown = _word(value) if isinstance(value, (bool, str)) else repr(value)
+    return f"the value '{shown}' of type '{type_name(value)}'"
+
+
+def type_name(value: Value) -> str:
+    """AMQP's name for the type of a table value, as RabbitMQ's texts have it."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, Decimal):
+        return "decimal"
+    if isinstance(value, Timestamp):
+        return "timestamp"
+    if isinstance(value, ByteArray):
+        return "binary"
+    if isinstance(value, dict):
+        return "table"
+    if isinstance(value, list):
+        return "array"
+    return "void" if value is None else "longstr"

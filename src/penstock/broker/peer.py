@@ -1,0 +1,31 @@
+"""Peer: a client's connection, as the broker sees it. net/connection.py is the real one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.amqp.close import CloseConnection
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.outbox import Outbox
+    from penstock.broker.queue import Queue
+    from penstock.broker.vhost import VHost
+
+
+class Peer(Protocol):
+    name: str  # for people: address and port
+    user: str
+    vhost: VHost
+    outbox: Outbox
+    frame_max: int
+    notify_cancel: bool  # the client understands a basic.cancel from the server
+    exclusive_queues: dict[Queue, None]
+
+    def fail(self, error: CloseConnection) -> None:
+        """Close the connection with this error."""
+        ...
+
+    def channel_gone(self, channel: Channel) -> None:
+        """The channel has terminated; its number is free again."""
+        ...

@@ -1,0 +1,172 @@
+"""Config: every setting of the broker, with its default and the reason for it.
+
+A setting can be given as `--set section.key=value`, in a TOML file, or as PENSTOCK_SECTION_KEY; the command line wins
+over the environment, the environment over the file. docs/settings.md has the same list; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from penstock.credit import Spec
+
+Setting_value = int | float | str | Spec
+
+
+class ConfigError(Exception):
+    """A setting that is not there, or a value that it cannot have."""
+
+
+class Setting:
+    __slots__ = ("default", "name", "parse", "reason", "run_time")
+
+    def __init__(
+        self, name: str, default: str, parse: Callable[[str], Setting_value], reason: str, run_time: bool = False
+    ) -> None:
+        self.name = name
+        self.default = default
+        self.parse = parse
+        self.reason = reason
+        self.run_time = run_time
+
+    def __repr__(self) -> str:
+        return f"<Setting {self.name}={self.default}>"
+
+
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text.replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if number < least or (most is not None and number > most):
+            limit = f"at least {least}" if most is None else f"{least} to {most}"
+            raise ValueError(f"{number} is out of range: {limit}")
+        return number
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds") from None
+    if not 0 < number < 1e6:
+        raise ValueError(f"{text} is out of range: more than 0")
+    return number
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is none of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+SETTINGS: Final = (
+    Setting("credit.reader_channel", "400,200", Spec.parse, "RabbitMQ's default: batches long enough to be fast", True),
+    Setting("credit.channel_queue", "400,200", Spec.parse, "the same", True),
+    Setting(
+        "credit.reader_channel_bytes",
+        "16777216,8388608",
+        Spec.parse,
+        "400 messages of 40 KB; only larger ones notice it",
+        True,
+    ),
+    Setting("credit.channel_queue_bytes", "16777216,8388608", Spec.parse, "the same", True),
+    Setting("limits.frame_max_bytes", "131072", at_least(4096, 1 << 30), "what RabbitMQ offers in tune"),
+    Setting("limits.channel_max", "2047", at_least(1, 65535), "what RabbitMQ offers in tune"),
+    Setting("limits.message_bytes", "536870912", at_least(0), "RabbitMQ's hard limit; larger bodies are refused, 406"),
+    Setting("limits.connections", "65536", at_least(1), "a bound on sockets; set it below the limit on open files"),
+    Setting(
+        "limits.parked_bytes", "1048576", at_least(0), "publishes of blocked channels per connection; then the socket pauses"
+    ),
+    Setting("limits.handshake_timeout_s", "10", seconds, "RabbitMQ's; a peer that does not log in by then is closed"),
+    Setting("limits.heartbeat_s", "60", at_least(0, 65535), "what RabbitMQ offers in tune; 0 is none"),
+    Setting("faults.channel_delay_us", "0", at_least(0), "for rehearsals: slows every channel down, per message"),
+    Setting("faults.queue_delay_us", "0", at_least(0), "for rehearsals: slows every queue down, per message"),
+    Setting("log.level", "info", one_of("debug", "info", "warning", "error"), "connections and what went wrong"),
+    Setting("log.format", "text", one_of("text", "json"), "text for people, json for collectors"),
+)
+BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+
+class Config:
+    """The settings in force."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self._values = {setting.name: setting.parse(setting.default) for setting in SETTINGS}
+        for name, text in (given or {}).items():
+            self.set(name, text)
+
+    def set(self, name: str, text: str) -> None:
+        setting = BY_NAME.get(name)
+        if setting is None:
+            raise ConfigError(f"no setting {name!r}; docs/settings.md lists them")
+        try:
+            self._values[name] = setting.parse(text)
+        except ValueError as error:
+            raise ConfigError(f"setting {name}: {error}") from None
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self._values[name]
+        assert isinstance(value, (int, float)), name
+        return float(value)
+
+    def word(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), name
+        return value
+
+    def spec(self, name: str) -> Spec:
+        value = self._values[name]
+        assert isinstance(value, Spec), name
+        return value
+
+
+def load(file: Path | None, environment: Mapping[str, str], overrides: list[str]) -> Config:
+    """From file, environment and command line, in rising order."""
+    config = Config()
+    if file is not None:
+        for name, text in _from_file(file).items():
+            config.set(name, text)
+    for setting in SETTINGS:
+        given = environment.get("PENSTOCK_" + setting.name.replace(".", "_").upper())
+        if given is not None:
+            config.set(setting.name, given)
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {override}: expected section.key=value")
+        config.set(name.strip(), text.strip())
+    return config
+
+
+def _from_file(file: Path) -> dict[str, str]:
+    try:
+        sections = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"configuration file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {file}: {error}") from None
+    found: dict[str, str] = {}
+    for section, entries in sections.items():
+        if not isinstance(entries, dict):
+            raise ConfigError(f"configuration file {file}: {section!r} stands outside of any [section]")
+        for key, value in entries.items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            found[f"{section}.{key}"] = text
+    return found

@@ -1,0 +1,6 @@
+"""Credit: what an upstream stage may still send, counted in integers. Knows nothing of AMQP, sockets or loops."""
+
+from penstock.credit.hop import Hop, Spec
+from penstock.credit.link import Block, Link, Stage
+
+__all__ = ["Block", "Hop", "Link", "Spec", "Stage"]

@@ -1,0 +1,323 @@
+"""Connection: one client, from accept to close. Puts reader, writer, handshake and heartbeat together.
+
+Upstream: the socket.  Downstream: net/reader.py for channels, net/handshake.py for channel 0.
+Not here: parking and credit (reader.py), what channels do (broker/).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.amqp.close import INTERNAL_ERROR, CloseConnection
+from penstock.amqp.decoder import Command, Decoder, Item
+from penstock.amqp.frame import HEARTBEAT_FRAME, PROTOCOL_HEADER
+from penstock.amqp.method import ConnectionClose, ConnectionCloseOk, Method, encode_method
+from penstock.amqp.table import Table
+from penstock.broker.broker import Broker
+from penstock.net import handshake
+from penstock.net.heartbeat import Heartbeat
+from penstock.net.limits import Limits
+from penstock.net.log import Log
+from penstock.net.reader import Reader
+from penstock.net.writer import Writer
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.queue import Queue
+    from penstock.broker.vhost import VHost
+
+CLOSING: Final = "closing"  # connection.close sent: waiting for close-ok, ignoring the rest
+CLOSED: Final = "closed"
+REFUSED_DELAY_S: Final = 3.0  # RabbitMQ's: how long a wrong client waits before it is closed without a word
+CLOSE_OK_TIMEOUT_S: Final = 30.0  # RabbitMQ's: how long a client may take to answer or to hang up
+LINGER_S: Final = 10.0  # how long the last bytes may take to leave before the socket is cut off
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = (
+        "_begun",
+        "_decoder",
+        "_gone",
+        "_header",
+        "_heartbeat",
+        "_log",
+        "_timer",
+        "_transport",
+        "_writer",
+        "broker",
+        "client_properties",
+        "exclusive_queues",
+        "frame_max",
+        "is_loopback",
+        "limits",
+        "name",
+        "notify_cancel",
+        "outbox",
+        "reader",
+        "state",
+        "user",
+        "vhost",
+    )
+
+    def __init__(self, broker: Broker, limits: Limits, log: Log, gone: Callable[[Connection], None]) -> None:
+        self.broker = broker
+        self.limits = limits
+        self.state = handshake.STARTING
+        self.name = ""
+        self.user = ""
+        self.frame_max = 0
+        self.notify_cancel = False
+        self.is_loopback = False
+        self.client_properties: Table = {}
+        self.exclusive_queues: dict[Queue, None] = {}
+        self.vhost: VHost = broker.vhosts["/"]  # until connection.open names one
+        self.reader: Reader | None = None
+        self._log = log
+        self._gone = gone
+        self._header = b""
+        self._begun = False
+        self._decoder = Decoder(limits.message_bytes_max)
+        self._heartbeat: Heartbeat | None = None
+
+    # From asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self.name = f"{host}:{port}"
+        self.is_loopback = _is_loopback(host)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._writer = Writer(self._transport, self.broker.scheduler, self._pause_or_resume)
+        self.outbox = self._writer.outbox
+        clock = self.broker.scheduler.clock
+        self._timer = clock.call_later(self.limits.handshake_timeout_s, self._handshake_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.received = True
+        if not self._begun:
+            data = self._protocol_header(data)
+            if not data:
+                return
+        if self.state == CLOSED:
+            return
+        items = self._decoder.feed(data)
+        try:
+            for item in items:
+                self._receive(item)
+            if self._decoder.error is not None:
+                raise self._decoder.error
+        except CloseConnection as error:
+            self.fail(error)
+        except handshake.Refused as refused:
+            self._refuse(str(refused))
+        except Exception as error:  # a bug of ours must not take the other connections along
+            self._log.crash(f"connection {self.name}", error)
+            self.fail(CloseConnection(INTERNAL_ERROR, "internal error; the broker's log has the details"))
+
+    def pause_writing(self) -> None:
+        self._writer.socket_full()
+
+    def resume_writing(self) -> None:
+        self._writer.socket_drained()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was, self.state = self.state, CLOSED
+        self._timer.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.outbox.closed = True
+        self._leave()
+        if self.user and was not in (CLOSING, CLOSED):
+            self._log.info("connection lost", peer=self.name, user=self.user, reason=str(exc or "closed by the client without connection.close"))
+        self._gone(self)
+
+    # Receiving.
+
+    def _protocol_header(self, data: bytes) -> bytes:
+        """The first eight bytes; what follows them is returned."""
+        data = self._header + data
+        if len(data) < len(PROTOCOL_HEADER):
+            self._header = data
+            return b""
+        self._begun = True
+        self._header = b""
+        if not data.startswith(PROTOCOL_HEADER):
+            self._log.info("not AMQP 0-9-1", peer=self.name, header=repr(data[:8]))
+            self._transport.write(PROTOCOL_HEADER)
+            self._close_socket()
+            return b""
+        handshake.begin(self)
+        return data[len(PROTOCOL_HEADER) :]
+
+    def _receive(self, item: Item) -> None:
+        if self.state == CLOSING or self.state == CLOSED:
+            self._receive_closing(item)
+        elif item.channel and self.reader is not None:
+            self.reader.receive(item)
+        else:
+            handshake.receive(self, item)
+
+    def _receive_closing(self, item: Item) -> None:
+        if item.channel or not isinstance(item, Command):
+            return
+        if isinstance(item.method, ConnectionCloseOk):
+            self._close_socket()
+        elif isinstance(item.method, ConnectionClose):
+            self.send(ConnectionCloseOk())
+
+    def send(self, method: Method) -> None:
+        self.outbox.send(encode_method(method, 0))
+
+    # From the handshake.
+
+    def introduce(self, properties: Table) -> None:
+        self.client_properties = properties
+        self.notify_cancel = self.capability("consumer_cancel_notify")
+        name = properties.get("connection_name")
+        if isinstance(name, str) and name:
+            self.name = f"{self.name} {name}"
+
+    def capability(self, name: str) -> bool:
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
+
+    def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
+        self.frame_max = frame_max
+        self._decoder.frame_max = frame_max
+        self.reader = Reader(self.broker, self, channel_max, self.limits.parked_bytes_max, self._pause_or_resume)
+        if heartbeat_s:
+            self._heartbeat = Heartbeat(
+                self.broker.scheduler.clock, heartbeat_s, self._send_heartbeat, self._silent, self._is_paused
+            )
+
+    def opened(self) -> None:
+        self._timer.cancel()
+        self._log.info(
+            "connection open",
+            peer=self.name,
+            user=self.user,
+            vhost=self.vhost.name,
+            client=str(self.client_properties.get("product", "")),
+        )
+
+    def login_failed(self, refusal: str) -> None:
+        self._log.warning("login failed", peer=self.name, reason=refusal)
+
+    # From channels.
+
+    def channel_gone(self, channel: Channel) -> None:
+        if self.reader is None:
+            return
+        lane = self.reader.lanes.get(channel.number)
+        if lane is not None and lane.channel is channel:
+            self.reader.forget(channel.number)
+            self._decoder.forget(channel.number)
+        if self.state == CLOSED and not self.reader.lanes:
+            self._closed_whole()
+
+    # The end, in its four ways: by our error, by the client's wish, by a client that is not let in, by a dead socket.
+
+    def fail(self, error: CloseConnection) -> None:
+        if self.state in (CLOSING, CLOSED):
+            if self._decoder.error is error:
+                self._close_socket()  # it cannot even say close-ok
+            return
+        self._log.warning("connection closed with an error", peer=self.name, user=self.user, code=error.code, text=error.text)
+        told = self.state in (handshake.OPENING, handshake.RUNNING) or error.code == 403
+        self.state = CLOSING
+        if not told:
+            self._restart_timer(REFUSED_DELAY_S)
+            return
+        self._leave()
+        self.send(ConnectionClose(error.code, error.text, error.class_id, error.method_id))
+        if self._decoder.error is error:
+            self._decoder = Decoder(self.limits.message_bytes_max)  # close-ok may still come behind the broken frame
+        self._restart_timer(CLOSE_OK_TIMEOUT_S)
+
+    def closed_by_peer(self, method: ConnectionClose) -> None:
+        self._log.info("connection closed", peer=self.name, user=self.user, code=method.reply_code)
+        self.state = CLOSED
+        self._leave()
+        if self.reader is None or not self.reader.lanes:
+            self._closed_whole()
+
+    def close(self, error: CloseConnection) -> None:
+        """By the operator."""
+        if self.state in (handshake.OPENING, handshake.RUNNING):
+            self.fail(error)
+        else:
+            self._close_socket()
+
+    def abort(self) -> None:
+        """Cut the socket off."""
+        self._transport.abort()
+
+    def _closed_whole(self) -> None:
+        """All channels are done: what the client published before its connection.close is with the queues."""
+        if not self.outbox.closed:
+            self.send(ConnectionCloseOk())
+            self.outbox.closed = True
+            self._writer.close_after_flush()
+
+    def _refuse(self, reason: str) -> None:
+        self._log.warning("handshake refused", peer=self.name, reason=reason)
+        self.state = CLOSING
+        self._restart_timer(REFUSED_DELAY_S)
+
+    def _restart_timer(self, delay_s: float) -> None:
+        self._timer.cancel()
+        self._timer = self.broker.scheduler.clock.call_later(delay_s, self._close_socket)
+
+    def _handshake_timeout(self) -> None:
+        self._log.warning("handshake timeout", peer=self.name, state=self.state)
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        self._timer.cancel()
+        self.state = CLOSED
+        self._transport.close()
+        self._timer = self.broker.scheduler.clock.call_later(LINGER_S, self._transport.abort)
+
+    def _leave(self) -> None:
+        """Channels go, and with them the queues that were only for this connection."""
+        if self.reader is not None:
+            self.reader.shut_down()
+        for queue in list(self.exclusive_queues):
+            queue.delete()
+
+    # Pausing and heartbeats.
+
+    def _pause_or_resume(self) -> None:
+        """The socket is read unless too much is parked, or too much that we wrote is unread."""
+        if self._transport.is_closing():
+            return
+        if self._writer.overdue or (self.reader is not None and self.reader.is_full):
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _is_paused(self) -> bool:
+        return not self._transport.is_reading()
+
+    def _send_heartbeat(self) -> None:
+        if not self._writer.wrote:
+            self.outbox.send(HEARTBEAT_FRAME)
+        self._writer.wrote = False
+
+    def _silent(self) -> None:
+        self._log.warning("missed heartbeats from client", peer=self.name, user=self.user)
+        self._transport.abort()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.name} {self.state} user={self.user!r}>"
+
+
+def _is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

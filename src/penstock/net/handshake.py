@@ -1,0 +1,149 @@
+"""Handshake: from the protocol header to connection.open-ok, as a table of states. Also the methods on channel 0 after.
+
+A client that is wrong before it has logged in is not told why (RabbitMQ neither): it is closed a little later, so that
+guessing is slow. After tune-ok it gets connection.close with the code.
+Not here: reading and writing (connection.py), credentials (login.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.amqp.close import (
+    ACCESS_REFUSED,
+    CHANNEL_ERROR,
+    NOT_ALLOWED,
+    UNEXPECTED_FRAME,
+    CloseConnection,
+)
+from penstock.amqp.decoder import Command, Item
+from penstock.amqp.frame import FRAME_MIN_BYTES
+from penstock.amqp.method import (
+    ConnectionClose,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+    Method,
+)
+from penstock.amqp.table import Table
+from penstock.net.login import MECHANISMS, credentials
+
+if TYPE_CHECKING:
+    from penstock.net.connection import Connection
+
+STARTING: Final = "starting"
+TUNING: Final = "tuning"
+OPENING: Final = "opening"
+RUNNING: Final = "running"
+
+# Clients choose their behaviour by product and version (kombu: how basic.qos works), so these two name what we behave
+# like; `platform` and `penstock` name what we are.
+COMPATIBLE_PRODUCT: Final = "RabbitMQ"
+COMPATIBLE_VERSION: Final = "3.13.7"
+
+
+def server_properties() -> Table:
+    return {
+        "capabilities": {
+            "publisher_confirms": True,
+            "exchange_exchange_bindings": True,
+            "basic.nack": True,
+            "consumer_cancel_notify": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "per_consumer_qos": True,
+        },
+        "cluster_name": "penstock",
+        "copyright": "The Penstock authors",
+        "information": "Licensed under the Apache License 2.0",
+        "platform": f"Penstock {__version__}, Python {sys.version_info.major}.{sys.version_info.minor}",
+        "product": COMPATIBLE_PRODUCT,
+        "version": COMPATIBLE_VERSION,
+        "penstock": __version__,
+    }
+
+
+class Refused(Exception):
+    """The peer is wrong before it has logged in: closed without a word, after a while."""
+
+
+def begin(connection: Connection) -> None:
+    """The protocol header was right."""
+    connection.send(ConnectionStart(0, 9, server_properties(), MECHANISMS, b"en_US"))
+
+
+def receive(connection: Connection, item: Item) -> None:
+    """One item on channel 0, or on any channel before the connection is open."""
+    if not isinstance(item, Command):
+        raise CloseConnection(CHANNEL_ERROR, f"unexpected method in connection state {connection.state}", 60, 40)
+    method = item.method
+    state = connection.state
+    if state == STARTING and isinstance(method, ConnectionStartOk) and not item.channel:
+        _start_ok(connection, method)
+    elif state == TUNING and isinstance(method, ConnectionTuneOk) and not item.channel:
+        _tune_ok(connection, method)
+    elif state in (STARTING, TUNING):
+        raise Refused(f"{method.NAME} in state {state}")
+    elif item.channel:
+        raise CloseConnection(UNEXPECTED_FRAME, f"{method.NAME} on channel {item.channel} in connection state {state}")
+    elif state == OPENING and isinstance(method, ConnectionOpen):
+        _open(connection, method)
+    elif state == RUNNING and isinstance(method, ConnectionClose):
+        connection.closed_by_peer(method)
+    elif state == RUNNING and isinstance(method, ConnectionUpdateSecret):
+        connection.send(ConnectionUpdateSecretOk())
+    else:
+        raise CloseConnection(CHANNEL_ERROR, f"unexpected method in connection state {state}", *_ids(method))
+
+
+def _start_ok(connection: Connection, method: ConnectionStartOk) -> None:
+    connection.introduce(method.client_properties)
+    pair = credentials(method.mechanism, method.response)
+    if pair is None:
+        raise Refused(f"mechanism '{method.mechanism}' with a response that does not fit it")
+    user, password = pair
+    refusal = connection.broker.users.refusal(user, password, connection.is_loopback)
+    if refusal:
+        connection.login_failed(refusal)
+        if connection.capability("authentication_failure_close"):
+            raise CloseConnection(
+                ACCESS_REFUSED,
+                f"Login was refused using authentication mechanism {method.mechanism}. "
+                "For details see the broker logfile.",
+            )
+        raise Refused(refusal)
+    connection.user = user
+    limits = connection.limits
+    connection.send(ConnectionTune(limits.channel_max, limits.frame_max, limits.heartbeat_s))
+    connection.state = TUNING
+
+
+def _tune_ok(connection: Connection, method: ConnectionTuneOk) -> None:
+    limits = connection.limits
+    if not FRAME_MIN_BYTES <= method.frame_max <= limits.frame_max:
+        raise Refused(f"frame_max {method.frame_max}, {FRAME_MIN_BYTES} to {limits.frame_max} were offered")
+    if not 1 <= method.channel_max <= limits.channel_max:
+        raise Refused(f"channel_max {method.channel_max}, 1 to {limits.channel_max} were offered")
+    connection.tuned(method.frame_max, method.channel_max, method.heartbeat)
+    connection.state = OPENING
+
+
+def _open(connection: Connection, method: ConnectionOpen) -> None:
+    vhost = connection.broker.vhosts.get(method.virtual_host)
+    if vhost is None:
+        raise CloseConnection(NOT_ALLOWED, f"vhost {method.virtual_host} not found", 10, 40)
+    connection.vhost = vhost
+    connection.send(ConnectionOpenOk())
+    connection.state = RUNNING
+    connection.opened()
+
+
+def _ids(method: Method) -> tuple[int, int]:
+    return method.ID >> 16, method.ID & 0xFFFF

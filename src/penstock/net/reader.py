@@ -1,0 +1,257 @@
+"""Reader: socket bytes to items, items to channels. The first stage.
+
+Upstream: the socket.  Downstream: broker/channel.py.
+Blocked: when one of its channels is out of credit. Then that channel's publishes are parked, in order, and all else is
+served; only when more than `parked_bytes_max` is parked does the socket pause.
+
+What may overtake a channel's parked publishes is decided by one table, `ORDER`: the consumer's side of a channel and
+declarations overtake, methods that mean "after what I published" push the parked publishes out first (they are few,
+and bounded by the parking space), tx waits in line, as it is publishing too.
+
+Not here: the handshake and methods on channel 0 (handshake.py), what a method does (broker/).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.amqp.close import CHANNEL_ERROR, NOT_ALLOWED, CloseConnection
+from penstock.amqp.decoder import Command, Item, Oversize, Publishes
+from penstock.amqp.method import (
+    ChannelClose,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConfirmSelect,
+    ExchangeDelete,
+    ExchangeUnbind,
+    Method,
+    QueueDelete,
+    QueuePurge,
+    QueueUnbind,
+    TxCommit,
+    TxRollback,
+    TxSelect,
+    encode_method,
+)
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel, Shutdown
+from penstock.broker.peer import Peer
+from penstock.credit import Link, Stage
+from penstock.runtime import Mailbox
+
+OVERTAKE: Final = 0
+PUSH: Final = 1
+WAIT: Final = 2
+ORDER: Final[dict[type[Method], int]] = {
+    ChannelClose: PUSH,
+    ConfirmSelect: PUSH,
+    QueuePurge: PUSH,
+    QueueDelete: PUSH,
+    QueueUnbind: PUSH,
+    ExchangeDelete: PUSH,
+    ExchangeUnbind: PUSH,
+    TxSelect: WAIT,
+    TxCommit: WAIT,
+    TxRollback: WAIT,
+}
+
+
+class Lane:
+    """One channel as its reader sees it: the link to it, and what is parked for it."""
+
+    __slots__ = ("channel", "link", "parked")
+
+    def __init__(self, channel: Channel, link: Link) -> None:
+        self.channel = channel
+        self.link = link
+        self.parked: deque[Publishes | Command] = deque()
+
+
+class Reader(Stage):
+    __slots__ = (
+        "_broker",
+        "_channel_max",
+        "_parked_bytes_max",
+        "_peer",
+        "_fullness_changed",
+        "lanes",
+        "mailbox",
+        "parked_bytes",
+        "is_full",
+    )
+
+    def __init__(
+        self, broker: Broker, peer: Peer, channel_max: int, parked_bytes_max: int, fullness_changed: Callable[[], None]
+    ) -> None:
+        super().__init__(f"connection {peer.name}", broker.scheduler.clock.now_ns, broker.block_log)
+        self._broker = broker
+        self._peer = peer
+        self._channel_max = channel_max
+        self._parked_bytes_max = parked_bytes_max
+        self._fullness_changed = fullness_changed
+        self.mailbox: Mailbox[None] = Mailbox(broker.scheduler, self)
+        self.lanes: dict[int, Lane] = {}
+        self.parked_bytes = 0
+        self.is_full = False
+
+    # Items from the decoder.
+
+    def receive(self, item: Item) -> None:
+        """One decoded item of a channel."""
+        lane = self.lanes.get(item.channel)
+        if lane is None:
+            self._open(item)
+        elif type(item) is Publishes:
+            if lane.parked or lane.link.blocking or not self._send_whole(lane, item):
+                self._park(lane, item)
+        elif lane.parked and isinstance(item, (Command, Oversize)):
+            self._receive_behind(lane, item)
+        else:
+            lane.channel.mailbox.cast(item)
+
+    def _open(self, item: Item) -> None:
+        if not isinstance(item, Command) or not isinstance(item.method, ChannelOpen):
+            raise CloseConnection(CHANNEL_ERROR, "expected 'channel.open'", *_ids(item))
+        if item.channel > self._channel_max:
+            raise CloseConnection(
+                NOT_ALLOWED,
+                f"channel number {item.channel} is above the negotiated channel_max ({self._channel_max})",
+                *_ids(item),
+            )
+        channel = Channel(self._broker, self._peer, item.channel)
+        link = Link(self._broker.reader_channel, self, channel)
+        channel.reader_link = link
+        self.lanes[item.channel] = Lane(channel, link)
+        self._peer.outbox.send(encode_method(ChannelOpenOk(), item.channel))
+
+    def _receive_behind(self, lane: Lane, item: Command | Oversize) -> None:
+        """Something else for a channel whose publishes are parked."""
+        order = ORDER.get(type(item.method), OVERTAKE) if isinstance(item, Command) else PUSH
+        if order == WAIT and isinstance(item, Command):
+            lane.parked.append(item)
+            return
+        if order == PUSH:
+            self._push(lane)
+        lane.channel.mailbox.cast(item)
+
+    # Publishes: sent as far as credit goes, the rest parked.
+
+    def _send_whole(self, lane: Lane, item: Publishes) -> bool:
+        link = lane.link
+        count = len(item.wires)
+        if count > link.room() or item.bytes > link.room_bytes():
+            return False
+        link.spend(count, item.bytes)
+        lane.channel.mailbox.cast(item)
+        return True
+
+    def _park(self, lane: Lane, item: Publishes) -> None:
+        lane.parked.append(item)
+        self.parked_bytes += item.bytes
+        if not lane.link.blocking:
+            self._release(lane)
+        self._weigh()
+
+    def _release(self, lane: Lane) -> None:
+        """Send parked publishes for as long as there is credit."""
+        link = lane.link
+        while lane.parked and not link.blocking:
+            item = lane.parked[0]
+            if isinstance(item, Command):
+                lane.parked.popleft()
+                lane.channel.mailbox.cast(item)
+                continue
+            head = _split(item, link.room(), link.room_bytes())
+            if head is item:
+                lane.parked.popleft()
+            self.parked_bytes -= head.bytes
+            link.spend(len(head.wires), head.bytes)
+            lane.channel.mailbox.cast(head)
+
+    def _push(self, lane: Lane) -> None:
+        """Send all that is parked for a channel, credit or not."""
+        for item in lane.parked:
+            if isinstance(item, Publishes):
+                self.parked_bytes -= item.bytes
+                lane.link.spend(len(item.wires), item.bytes)
+            lane.channel.mailbox.cast(item)
+        lane.parked.clear()
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """Full above the limit, and then until half of it is free: the socket follows."""
+        limit = self._parked_bytes_max // 2 if self.is_full else self._parked_bytes_max
+        if (self.parked_bytes > limit) != self.is_full:
+            self.is_full = not self.is_full
+            self._fullness_changed()
+
+    # The stage.
+
+    def unblock(self, reason: Link | str) -> None:
+        super().unblock(reason)
+        self.mailbox.wake()
+
+    def take(self, item: None) -> int:
+        return 1
+
+    def take_urgent(self, item: None) -> None:
+        return
+
+    def finish(self, budget: int) -> bool:
+        if self.parked_bytes:
+            for lane in self.lanes.values():
+                if lane.parked:
+                    self._release(lane)
+            self._weigh()
+        return False
+
+    # The end.
+
+    def shut_down(self) -> None:
+        """The connection ends: channels finish what was read from the socket before, then go."""
+        for lane in list(self.lanes.values()):
+            self._push(lane)
+            if lane.channel.mailbox.holds:
+                lane.channel.terminate()  # it waits for a queue, maybe for long; nobody would read the answer
+            else:
+                lane.channel.mailbox.cast(Shutdown())
+
+    def forget(self, number: int) -> None:
+        """The channel has terminated."""
+        lane = self.lanes.pop(number, None)
+        if lane is not None:
+            for item in lane.parked:
+                if isinstance(item, Publishes):
+                    self.parked_bytes -= item.bytes
+            self._weigh()
+
+    def __repr__(self) -> str:
+        blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
+        return f"<Reader {self.name} channels={len(self.lanes)} parked_bytes={self.parked_bytes} blocked_by={blocked_by}>"
+
+
+def _split(item: Publishes, messages: int, bytes_: int) -> Publishes:
+    """As much of the item as this room allows, at least one message; the item keeps the rest."""
+    wires = item.wires
+    count = min(messages, len(wires))
+    if item.bytes > bytes_:
+        size = 0
+        for count_bytes, wire in enumerate(wires[:count], 1):
+            size += len(wire)
+            if size >= bytes_:
+                count = count_bytes
+                break
+    if count >= len(wires):
+        return item
+    head = Publishes(item.channel, item.publish, wires[:count], sum(map(len, wires[:count])))
+    item.wires = wires[count:]
+    item.bytes -= head.bytes
+    return head
+
+
+def _ids(item: Item) -> tuple[int, int]:
+    if isinstance(item, Command):
+        return item.method.ID >> 16, item.method.ID & 0xFFFF
+    return 60, 40

@@ -1,0 +1,138 @@
+"""Block: the bytes of a load, made before it starts and checked after it ends. No I/O.
+
+A publisher sends blocks: many publishes in one bytes object, so that a message costs it no Python at all.
+A consumer counts bytes: all deliveries of a run have one size, which it learns from the first of them.
+Not here: sockets and time (load.py), confirms (confirm.py).
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.amqp.close import CloseConnection
+from penstock.amqp.content import build_basic
+from penstock.amqp.frame import BASIC_CLASS, BODY, CONTENT_HEAD, CONTENT_HEAD_BYTES, END, HEAD, HEAD_BYTES, HEADER, METHOD
+from penstock.amqp.frame import OVERHEAD_BYTES
+from penstock.amqp.method import BasicAck, BasicDeliver, BasicPublish, decode_method, encode_method
+from penstock.amqp.properties import Properties, encode_properties
+
+CHANNEL = 1  # the load tool opens one channel on each connection
+BLOCK_BYTES = 65_536  # about what a sender's socket buffer takes at once; larger measured no cheaper
+BLOCK_MESSAGES_MAX = 500  # so that a stop, which waits for the block's end, comes soon
+BODY_BYTE = b"x"
+
+ACK = struct.Struct(">BHIIQBB")  # head, method id, tag, multiple, end: a whole frame
+ACK_PAYLOAD_BYTES = 13
+
+
+class NotADelivery(Exception):
+    """The broker sent something else where a delivery was due, or a delivery that is not what was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Publishes ready to be sent, and how many they are."""
+
+    wire: bytes
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    tag: int
+    exchange: str
+    routing_key: str
+    body_bytes: int
+
+
+def publish(exchange: str, routing_key: str, properties: Properties, body: bytes, frame_max: int) -> bytes:
+    """One message as its publisher sends it: method, header and as many body frames as frame_max asks for."""
+    method = encode_method(BasicPublish(exchange, routing_key), CHANNEL)
+    return method + build_basic(CHANNEL, encode_properties(properties), body, frame_max)
+
+
+def block_messages(message_bytes: int) -> int:
+    """How many messages of this size make a block."""
+    return max(1, min(BLOCK_MESSAGES_MAX, BLOCK_BYTES // message_bytes))
+
+
+def block(messages: Iterable[bytes]) -> Block:
+    wires = list(messages)
+    return Block(b"".join(wires), len(wires))
+
+
+def repeated(message: bytes) -> Block:
+    """A block of one message again and again."""
+    count = block_messages(len(message))
+    return Block(message * count, count)
+
+
+def acks(acked: int, delivered: int, batch: int) -> tuple[bytes, int]:
+    """Ack frames for every whole batch between the two tags, and the last tag acked."""
+    tags = range(acked + batch, delivered + 1, batch)
+    frames = [ACK.pack(METHOD, CHANNEL, ACK_PAYLOAD_BYTES, BasicAck.ID, tag, 1, END) for tag in tags]
+    return b"".join(frames), tags[-1] if tags else acked
+
+
+def delivery_bytes(buffer: bytes | bytearray) -> int:
+    """The size of the delivery at the start of the buffer; 0 while it is not all there; NotADelivery if it is none."""
+    method_end = _frame_end(buffer, 0, METHOD)
+    if not method_end or len(buffer) < method_end + CONTENT_HEAD_BYTES:
+        return 0
+    if int.from_bytes(buffer[HEAD_BYTES : HEAD_BYTES + 4], "big") != BasicDeliver.ID:
+        raise NotADelivery(_unexpected(bytes(buffer[HEAD_BYTES : method_end - 1])))
+    _, _, _, class_id, _, left = CONTENT_HEAD.unpack_from(buffer, method_end)
+    end = _frame_end(buffer, method_end, HEADER)
+    if class_id != BASIC_CLASS:
+        raise NotADelivery(f"the broker sent a content header of class {class_id}")
+    while end and left:
+        stop = _frame_end(buffer, end, BODY)
+        if not stop:
+            return 0
+        left -= stop - end - OVERHEAD_BYTES
+        end = stop
+    return end
+
+
+def read_delivery(buffer: bytes) -> Delivery:
+    """The delivery in this buffer, which must hold it and nothing else."""
+    if delivery_bytes(buffer) != len(buffer):
+        raise NotADelivery(f"a delivery is {delivery_bytes(buffer)} bytes where {len(buffer)} were due")
+    method_end = _frame_end(buffer, 0, METHOD)
+    method = decode_method(buffer[HEAD_BYTES : method_end - 1])
+    assert isinstance(method, BasicDeliver)  # delivery_bytes saw its id
+    body_bytes = CONTENT_HEAD.unpack_from(buffer, method_end)[5]
+    return Delivery(method.delivery_tag, method.exchange, method.routing_key, body_bytes)
+
+
+def check_delivery(buffer: bytes, tag: int, body_bytes: int) -> None:
+    """NotADelivery unless this is the delivery with this tag and a body of this size."""
+    found = read_delivery(buffer)
+    if found.tag != tag:
+        raise NotADelivery(f"delivery {tag} carries the tag {found.tag}: messages were lost or doubled")
+    if found.body_bytes != body_bytes:
+        raise NotADelivery(f"delivery {tag} has a body of {found.body_bytes} bytes, {body_bytes} were published")
+
+
+def _frame_end(buffer: bytes | bytearray, start: int, kind: int) -> int:
+    """Where the frame at `start` ends; 0 while it is not all there."""
+    if len(buffer) < start + HEAD_BYTES:
+        return 0
+    found, channel, size = HEAD.unpack_from(buffer, start)
+    if found != kind or channel != CHANNEL:
+        if found == METHOD and len(buffer) >= start + size + OVERHEAD_BYTES:
+            raise NotADelivery(_unexpected(bytes(buffer[start + HEAD_BYTES : start + HEAD_BYTES + size])))
+        raise NotADelivery(f"the broker sent a frame of type {found} on channel {channel}, type {kind} was due")
+    end: int = start + size + OVERHEAD_BYTES
+    if len(buffer) < end:
+        return 0
+    if buffer[end - 1] != END:
+        raise NotADelivery(f"a frame of {size} bytes has no end")
+    return end
+
+
+def _unexpected(payload: bytes) -> str:
+    try:
+        return f"the broker sent {decode_method(payload)} where a delivery was due"
+    except CloseConnection as error:
+        return f"the broker sent a method that cannot be read: {error.text}"

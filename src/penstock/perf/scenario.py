@@ -1,0 +1,268 @@
+"""Scenario: what is measured. One function each; a table names them.
+
+Rates count messages that arrived: deliveries, or confirms. Clocks are read after a warm-up, and again `seconds` later; then the
+publishers stop, and a run whose consumers do not get exactly what was sent makes no figure but an error.
+Not here: loops (load.py), declaring and deleting (site.py), turns and medians (run.py).
+"""
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.amqp.frame import END, METHOD
+from penstock.amqp.method import BasicAck
+from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties
+from penstock.perf.block import ACK, ACK_PAYLOAD_BYTES, CHANNEL, block, check_delivery, delivery_bytes
+from penstock.perf.figure import MEGABYTES_PER_S, MESSAGES_PER_S, MICROSECONDS, Figure, percentile
+from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check, drain, set_timeouts
+from penstock.perf.site import POLL_S, WAKE_UNACKED, Reading, Site
+
+BODY_BYTES = 100
+KB_BYTES = 1000
+LARGE_BYTES = 1_000_000
+WARM_UP_S = 1.0
+CHECK_S = 0.25  # how often a failed worker is looked for while a run lasts
+CONFIRM_WINDOW = 1000
+FANOUT_QUEUES = 10
+PAIRS = 5
+QUEUES = 1000
+QUEUE_CONNECTIONS = 4
+KEYS = 100
+KEYED_BLOCKS = 10  # so that a message comes again only after some thousand others
+FILL_MESSAGES_PER_S = 50_000  # messages to fill with, for each second asked for; the slowest broker known fills about so many
+FILL_STALL_S = 20
+ROUND_TRIPS_MIN = 2000
+LARGE_PREFETCH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    about: str
+    body_bytes: int
+    play: Callable[[Site], list[Figure]]
+
+
+def play_acks(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    return _flow(site, [site.publisher("", queue)], [site.consumer([queue])])
+
+
+def play_noack(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    return _flow(site, [site.publisher("", queue)], [site.consumer([queue], batch=0, wake=WAKE_UNACKED)])
+
+
+def play_confirms(site: Site) -> list[Figure]:
+    return _confirmed(site, durable=False, delivery_mode=TRANSIENT)
+
+
+def play_persistent(site: Site) -> list[Figure]:
+    return _confirmed(site, durable=True, delivery_mode=PERSISTENT)
+
+
+def play_fanout(site: Site) -> list[Figure]:
+    queues = site.queues(FANOUT_QUEUES)
+    exchange = site.exchange("fanout")
+    site.bind(queues, exchange, [""] * len(queues))
+    publisher = site.publisher(exchange, "")
+    return _flow(site, [publisher], [site.consumer([queue]) for queue in queues], copies=FANOUT_QUEUES)
+
+
+def play_pairs(site: Site) -> list[Figure]:
+    queues = site.queues(PAIRS)
+    return _flow(site, [site.publisher("", queue) for queue in queues], [site.consumer([queue]) for queue in queues])
+
+
+def play_queues(site: Site) -> list[Figure]:
+    queues = site.queues(QUEUES)
+    exchange = site.exchange("direct")
+    keys = [f"{index:04d}" for index in range(QUEUES)]
+    site.bind(queues, exchange, keys)
+    share = QUEUES // QUEUE_CONNECTIONS
+    consumers = [site.consumer(queues[start : start + share]) for start in range(0, QUEUES, share)]
+    channel = site.channel()
+    # One block is one message to every queue.
+    rounds = block(site.message(channel, exchange, key) for key in keys)
+    return _flow(site, [site.publisher_of(channel, [rounds])], consumers)
+
+
+def play_keys(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    exchange = site.exchange("topic")
+    site.bind([queue], exchange, ["stock.#"])
+    channel = site.channel()
+    blocks = [
+        block(
+            site.message(
+                channel,
+                exchange,
+                f"stock.{index % KEYS:02d}.price",
+                Properties(delivery_mode=TRANSIENT, message_id=f"{turn:04d}-{index:04d}"),
+            )
+            for index in range(KEYS * 5)
+        )
+        for turn in range(KEYED_BLOCKS)
+    ]
+    return _flow(site, [site.publisher_of(channel, blocks)], [site.consumer([queue])])
+
+
+def play_large(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    consumer = site.consumer([queue], batch=1, wake=1, prefetch=LARGE_PREFETCH)
+    return _flow(site, [site.publisher("", queue)], [consumer], unit=MEGABYTES_PER_S)
+
+
+def play_latency(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    publishing, consuming = site.channel(), site.consumer([queue], wake=1).channel
+    message = site.message(publishing, "", queue)
+    send, receive = publishing.connection.socket, consuming.connection.socket
+    for sock in (send, receive):
+        set_timeouts(sock, FILL_STALL_S)
+    buffer = memoryview(bytearray(len(message) + 1024))
+    ack = bytearray(ACK.pack(METHOD, CHANNEL, ACK_PAYLOAD_BYTES, BasicAck.ID, 0, 0, END))
+    size = tag = 0
+    times: list[float] = []
+    start = site.read_clocks()
+    warm = True
+    while warm or tag < ROUND_TRIPS_MIN or time.perf_counter() < start.at_s + site.seconds:
+        if warm and time.perf_counter() > start.at_s + WARM_UP_S / 2:
+            warm = False
+            times.clear()
+            start = site.read_clocks()
+        tag += 1
+        begun = time.perf_counter()
+        send.sendall(message)
+        got = 0
+        while not got or got < size:
+            try:
+                more = receive.recv_into(buffer[got:])
+            except BlockingIOError:
+                raise LoadError(f"message {tag} did not arrive within {FILL_STALL_S} s") from None
+            if not more:
+                raise LoadError("the broker closed the connection")
+            got += more
+            size = size or delivery_bytes(bytes(buffer[:got]))
+        times.append(time.perf_counter() - begun)
+        struct.pack_into(">Q", ack, 11, tag)
+        receive.sendall(ack)
+        if got != size:
+            raise LoadError(f"message {tag} is a delivery of {got} bytes, {size} were due")
+    end = site.read_clocks()
+    check_delivery(bytes(buffer[:size]), tag, site.body_bytes)
+    times.sort()
+    costs = site.rate("", "", start, end, len(times), 0)
+    return [
+        Figure(f"p{percent}", percentile(times, percent) * 1e6, MICROSECONDS, costs.broker_cpu_us, costs.load_cpu_us)
+        for percent in (50, 99)
+    ]
+
+
+def play_filldrain(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    publisher = site.publisher("", queue)
+    step = publisher.blocks[0].messages
+    messages = max(1, int(FILL_MESSAGES_PER_S * site.seconds) // step) * step
+    publisher.limit = messages
+    start = site.read_clocks()
+    site.start([publisher], [])
+    _await_count(site, publisher, queue, messages)
+    filled = site.read_clocks()
+    consumer = site.consumer([])
+    consumer.expected = messages
+    draining = site.read_clocks()
+    site.consume(consumer, [queue])
+    site.start([], [consumer])
+    await_all([consumer])
+    check([consumer])
+    drained = site.read_clocks()
+    return [
+        site.rate("fill", MESSAGES_PER_S, start, filled, messages, messages),
+        site.rate("drain", MESSAGES_PER_S, draining, drained, messages, messages),
+    ]
+
+
+def _await_count(site: Site, publisher: Publisher, queue: str, messages: int) -> None:
+    """Until the broker itself counts all of them in the queue."""
+    publisher.join()
+    check([publisher])
+    seen, seen_at = -1, time.monotonic()
+    while (count := site.message_count(queue)) != messages:
+        if count != seen:
+            seen, seen_at = count, time.monotonic()
+        if count > messages or time.monotonic() > seen_at + FILL_STALL_S:
+            raise LoadError(f"the queue counts {count} messages, {messages} were published")
+        time.sleep(POLL_S)
+
+
+def _flow(
+    site: Site,
+    publishers: Sequence[Publisher],
+    consumers: Sequence[Consumer],
+    copies: int = 1,
+    unit: str = MESSAGES_PER_S,
+) -> list[Figure]:
+    """Publishers to consumers. Several publishers mean pairs; else each consumer gets its share of what one sends."""
+    if len(publishers) > 1:
+        for publisher, consumer in zip(publishers, consumers, strict=True):
+            publisher.consumers = [consumer]
+    else:
+        publishers[0].consumers, publishers[0].copies = consumers, copies
+    start, end, messages = _measure(site, publishers, consumers, lambda: sum(one.received for one in consumers))
+    drain(publishers, consumers, lambda: _shares(publishers, consumers, copies))
+    amount = messages * site.body_bytes / 1e6 if unit == MEGABYTES_PER_S else messages
+    return [site.rate("", unit, start, end, messages, amount)]
+
+
+def _measure(
+    site: Site, publishers: Sequence[Publisher], consumers: Sequence[Consumer], count: Callable[[], int]
+) -> tuple[Reading, Reading, int]:
+    """Clocks before and after the time that counts, and how many messages came between."""
+    site.start(publishers, consumers)
+    _last(WARM_UP_S, [*publishers, *consumers])
+    start, before = site.read_clocks(), count()
+    _last(site.seconds, [*publishers, *consumers])
+    end, after = site.read_clocks(), count()
+    return start, end, after - before
+
+
+def _last(seconds: float, workers: Sequence[Worker]) -> None:
+    """Sleep, but not beyond the failure of a worker."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, CHECK_S))
+        check(workers)
+
+
+def _confirmed(site: Site, durable: bool, delivery_mode: int) -> list[Figure]:
+    (queue,) = site.queues(1, durable)
+    consumer = site.consumer([queue], batch=0, wake=WAKE_UNACKED)
+    publisher = site.confirmed_publisher(queue, CONFIRM_WINDOW, delivery_mode)
+    start, end, messages = _measure(site, [publisher], [consumer], lambda: publisher.confirmed)
+    drain([publisher], [consumer], lambda: [publisher.sent])
+    return [site.rate("", MESSAGES_PER_S, start, end, messages, messages)]
+
+
+def _shares(publishers: Sequence[Publisher], consumers: Sequence[Consumer], copies: int) -> list[int]:
+    """How many deliveries each consumer is due."""
+    if len(publishers) == len(consumers):
+        return [publisher.sent for publisher in publishers]
+    return [publishers[0].sent * copies // len(consumers)] * len(consumers)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario("acks", "1 publisher, 1 consumer: acks in batches of 100, prefetch 1000, transient", BODY_BYTES, play_acks),
+    Scenario("noack", "1 publisher, 1 consumer without acks, transient", BODY_BYTES, play_noack),
+    Scenario("kb", "as acks, with bodies of 1 KB", KB_BYTES, play_acks),
+    Scenario("confirms", "confirms in a window of 1000, transient; the queue has a consumer without acks", BODY_BYTES, play_confirms),
+    Scenario("persistent", "as confirms, with persistent messages to a durable queue", BODY_BYTES, play_persistent),
+    Scenario("fanout", "1 publisher, a fanout exchange to 10 queues with a consumer each; deliveries", BODY_BYTES, play_fanout),
+    Scenario("pairs", "5 publishers, each with its queue and consumer; acks", BODY_BYTES, play_pairs),
+    Scenario("queues", "1000 queues by key in turn, consumers on 4 connections; acks", BODY_BYTES, play_queues),
+    Scenario("keys", "a topic exchange, 100 keys, a new message-id each time: no two publishes alike; acks", BODY_BYTES, play_keys),
+    Scenario("filldrain", "fill a queue without consumer, then drain it with acks", BODY_BYTES, play_filldrain),
+    Scenario("latency", "one message in flight: publish, deliver, ack", BODY_BYTES, play_latency),
+    Scenario("large", "bodies of 1 MB in frames of the negotiated size, each acked", LARGE_BYTES, play_large),
+)

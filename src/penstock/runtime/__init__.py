@@ -1,0 +1,7 @@
+"""Runtime: mailboxes with two lanes, a scheduler with budgets, a clock that tests can turn. Knows no credit, no loop."""
+
+from penstock.runtime.clock import Clock, FakeClock, Timer
+from penstock.runtime.mailbox import Mailbox, Worker
+from penstock.runtime.scheduler import Scheduler
+
+__all__ = ["Clock", "FakeClock", "Mailbox", "Scheduler", "Timer", "Worker"]

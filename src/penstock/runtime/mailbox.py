@@ -1,0 +1,96 @@
+"""Mailbox: what waits for a stage, in two lanes.
+
+Casting never waits and never runs the receiver: it appends and makes the stage runnable. The urgent lane (confirms,
+rejects) is emptied before any ordinary work, as in RabbitMQ's priority mailbox.
+A held mailbox keeps its ordinary lane: a stage that waits for an answer, that a test suspends, or that a fault slows
+down. Holds are counted, so that two holders do not release each other.
+Not here: whose turn it is (scheduler.py), how much may wait (credit/).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, Protocol, TypeVar
+
+from penstock.runtime.scheduler import Scheduler
+
+Item = TypeVar("Item")
+Item_contra = TypeVar("Item_contra", contravariant=True)
+
+
+class Worker(Protocol[Item_contra]):
+    """A stage as its mailbox sees it."""
+
+    def take(self, item: Item_contra) -> int:
+        """Work on one ordinary item; the cost in messages."""
+        ...
+
+    def take_urgent(self, item: Item_contra) -> None: ...
+
+    def finish(self, budget: int) -> bool:
+        """The turn ends: do what is done once per turn, within the budget; true if there is more of it to do."""
+        ...
+
+
+class Mailbox(Generic[Item]):
+    __slots__ = ("delay_us", "holds", "ordinary", "scheduled", "scheduler", "urgent", "worker")
+
+    def __init__(self, scheduler: Scheduler, worker: Worker[Item]) -> None:
+        self.scheduler = scheduler
+        self.worker = worker
+        self.ordinary: deque[Item] = deque()
+        self.urgent: deque[Item] = deque()
+        self.scheduled = False
+        self.holds = 0
+        self.delay_us = 0  # faults.*_delay_us: this many microseconds per message, on purpose
+
+    def cast(self, item: Item) -> None:
+        self.ordinary.append(item)
+        if not self.scheduled and not self.holds:
+            self.scheduler.schedule(self)
+
+    def cast_urgent(self, item: Item) -> None:
+        self.urgent.append(item)
+        if not self.scheduled:
+            self.scheduler.schedule(self)
+
+    def wake(self) -> None:
+        """Give the stage a turn although nothing was cast to it."""
+        if not self.scheduled:
+            self.scheduler.schedule(self)
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def release(self) -> None:
+        assert self.holds > 0, "released a mailbox that nobody holds"
+        self.holds -= 1
+        if not self.holds:
+            self.wake()
+
+    def run(self, budget: int) -> int:
+        """One turn of the stage: urgent first, then ordinary until the budget is spent. Returns what it cost."""
+        self.scheduled = False
+        worker, urgent, ordinary = self.worker, self.urgent, self.ordinary
+        spent = 0
+        while spent < budget:
+            if urgent:
+                worker.take_urgent(urgent.popleft())
+                spent += 1
+            elif ordinary and not self.holds:
+                spent += worker.take(ordinary.popleft())
+            else:
+                break
+        more = worker.finish(budget - spent)
+        if self.delay_us and spent:
+            self.hold()
+            self.scheduler.clock.call_later(spent * self.delay_us / 1e6, self.release)
+        if more or urgent or (ordinary and not self.holds):
+            self.wake()
+        return spent
+
+    def __len__(self) -> int:
+        return len(self.ordinary) + len(self.urgent)
+
+    def __repr__(self) -> str:
+        return f"<Mailbox ordinary={len(self.ordinary)} urgent={len(self.urgent)} holds={self.holds}>"
