@@ -37,7 +37,9 @@ def address(text: str) -> tuple[str, int]:
 
 
 @app.callback(invoke_without_command=True)
-def main_options(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+def main_options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     if version:
         print(f"penstock {__version__}")
         raise typer.Exit

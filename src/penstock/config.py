@@ -85,7 +85,10 @@ SETTINGS: Final = (
     Setting("limits.message_bytes", "536870912", at_least(0), "RabbitMQ's hard limit; larger bodies are refused, 406"),
     Setting("limits.connections", "65536", at_least(1), "a bound on sockets; set it below the limit on open files"),
     Setting(
-        "limits.parked_bytes", "1048576", at_least(0), "publishes of blocked channels per connection; then the socket pauses"
+        "limits.parked_bytes",
+        "1048576",
+        at_least(0),
+        "publishes of blocked channels per connection; then the socket pauses",
     ),
     Setting("limits.handshake_timeout_s", "10", seconds, "RabbitMQ's; a peer that does not log in by then is closed"),
     Setting("limits.heartbeat_s", "60", at_least(0, 65535), "what RabbitMQ offers in tune; 0 is none"),

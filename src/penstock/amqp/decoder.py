@@ -14,13 +14,13 @@ from struct import Struct
 from typing import Final
 
 from penstock.amqp.close import FRAME_ERROR, UNEXPECTED_FRAME, CloseConnection
+from penstock.amqp.content import FLAGS_OFFSET
 from penstock.amqp.frame import (
     BASIC_CLASS,
     BODY,
     CONTENT_HEAD,
     CONTENT_HEAD_BYTES,
     END,
-    FRAME_MAX_BYTES,
     FRAME_MIN_BYTES,
     HEAD,
     HEAD_BYTES,
@@ -31,8 +31,12 @@ from penstock.amqp.frame import (
     encode_frame,
 )
 from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, Method, decode_method
+from penstock.amqp.properties import check_properties
 
 PUBLISH_CACHE_MAX: Final = 4096  # distinct publish methods remembered per connection; then forgotten all at once
+
+GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed
+GOOD_PROPERTIES_BYTES_MAX: Final = 256
 
 PUBLISH: Final = BasicPublish.ID
 ACK: Final = BasicAck.ID
@@ -140,7 +144,7 @@ Item = Publishes | Acks | Nack | Command | Oversize
 
 
 class _Content:
-    """A content that is still coming: whole frames in `parts`, then, if the peer sends crumbs, bare bytes in `crumbs`."""
+    """A content that is still coming: whole frames in `parts`, then, if they come small, bare bytes in `crumbs`."""
 
     __slots__ = ("crumbs", "dropped", "headed", "left", "parts", "publish")
 
@@ -154,10 +158,20 @@ class _Content:
 
 
 class Decoder:
-    __slots__ = ("_chunks", "_contents", "_have", "_need", "_publishes", "body_max", "error", "frame_max")
+    __slots__ = (
+        "_chunks",
+        "_contents",
+        "_good_properties",
+        "_have",
+        "_need",
+        "_publishes",
+        "body_max",
+        "error",
+        "frame_max",
+    )
 
     def __init__(self, body_max: int) -> None:
-        self.frame_max = FRAME_MIN_BYTES  # until tuned; 0 is no limit
+        self.frame_max = FRAME_MIN_BYTES  # until tuned
         self.body_max = body_max
         self.error: CloseConnection | None = None
         self._chunks: list[bytes] = []
@@ -165,6 +179,7 @@ class Decoder:
         self._need = 0
         self._contents: dict[int, _Content] = {}
         self._publishes: dict[bytes, Publish] = {}
+        self._good_properties: set[bytes] = set()
 
     def feed(self, data: bytes) -> list[Item]:
         """Decode what is whole; keep the rest. After a fault `error` is set and nothing more is decoded."""
@@ -208,22 +223,20 @@ class Decoder:
         contents = self._contents
         while end - pos >= HEAD_BYTES:
             kind, channel, size = _unpack_head(buf, pos)
-            if self.frame_max and size > self.frame_max - OVERHEAD_BYTES:
-                raise CloseConnection(
-                    FRAME_ERROR, f"frame_too_large: {size} bytes of payload, {self.frame_max - OVERHEAD_BYTES} allowed"
-                )
+            if size > self.frame_max:  # RabbitMQ too grants 8 bytes more than frame_max says
+                why = f"{{frame_too_large,{size},{self.frame_max - OVERHEAD_BYTES}}}"
+                raise CloseConnection(FRAME_ERROR, f"type {kind}, all octets = <<>>: {why}")
             stop = pos + size + OVERHEAD_BYTES
             if stop > end:
-                self._check_kind(kind, channel)
                 self._need = stop - pos
                 return pos
             if buf[stop - 1] != END:
-                raise CloseConnection(FRAME_ERROR, f"bad_end_of_frame: {buf[stop - 1]} instead of {END}")
+                raise _bad_frame(buf, pos, stop, f"{{invalid_frame_end_marker,{buf[stop - 1]}}}")
             if kind == METHOD:
                 if contents and channel in contents:
-                    raise self._unexpected(contents[channel], "method")
+                    raise _unexpected(contents[channel])
                 if size < 4:
-                    raise CloseConnection(FRAME_ERROR, f"method frame of {size} bytes on channel {channel}")
+                    raise _bad_frame(buf, pos, stop, "unknown_frame")
                 method_id = _unpack_id(buf, pos + HEAD_BYTES)[0]
                 if method_id == PUBLISH and channel:
                     pos = self._cut_publishes(buf, pos, stop, channel, items)
@@ -236,8 +249,10 @@ class Decoder:
                 self._header(buf, pos, stop, channel, items)
             elif kind == BODY:
                 self._body(buf, pos, stop, channel, items)
-            else:
-                self._check_kind(kind, channel)
+            elif kind != HEARTBEAT or size:
+                raise _bad_frame(buf, pos, stop, "unknown_frame")
+            elif channel:
+                raise CloseConnection(UNEXPECTED_FRAME, f"type {HEARTBEAT}, all octets = <<>>")
             pos = stop
         self._need = HEAD_BYTES
         return pos
@@ -255,48 +270,20 @@ class Decoder:
             self._publishes[key] = publish
         method_frame = buf[pos:stop]
         method_bytes = stop - pos
-        frame_max = self.frame_max
-        wires: list[bytes] = []
         begin = pos
+        wires: list[bytes] = []
         while True:
-            # pos: begin of the method frame; at: begin of the header frame
             at = pos + method_bytes
-            if end - at < CONTENT_HEAD_BYTES:
+            done = self._whole_content(buf, at, channel)
+            if not done:
+                # Cut by the end of the buffer, in several body frames, or wrong: the rest goes frame by frame.
+                self._contents[channel] = _Content(publish)
+                stop = at
                 break
-            kind, number, size, class_id, weight, body_bytes = _unpack_content(buf, at)
-            body_at = at + size + OVERHEAD_BYTES
-            if body_bytes:
-                done = body_at + body_bytes + OVERHEAD_BYTES
-                if (
-                    done > end
-                    or kind != HEADER
-                    or number != channel
-                    or class_id != BASIC_CLASS
-                    or weight
-                    or size < 14
-                    or buf[body_at - 1] != END
-                    or _unpack_head(buf, body_at) != (BODY, channel, body_bytes)
-                    or buf[done - 1] != END
-                    or (frame_max and (size > frame_max - OVERHEAD_BYTES or body_bytes > frame_max - OVERHEAD_BYTES))
-                    or body_bytes > self.body_max
-                ):
-                    break  # not whole in one body frame, or not right: frame by frame
-            else:
-                done = body_at
-                if (
-                    done > end
-                    or kind != HEADER
-                    or number != channel
-                    or class_id != BASIC_CLASS
-                    or weight
-                    or size < 14
-                    or buf[done - 1] != END
-                    or (frame_max and size > frame_max - OVERHEAD_BYTES)
-                ):
-                    break
             wires.append(buf[at:done])
             # While method, properties and body size repeat to the byte, a message is one comparison and one slice.
-            prefix = buf[pos : body_at + HEAD_BYTES] if body_bytes else buf[pos:done]
+            body_bytes = int.from_bytes(buf[at + 11 : at + CONTENT_HEAD_BYTES], "big")
+            prefix = buf[pos : done - body_bytes - 1] if body_bytes else buf[pos:done]
             stride = done - pos
             pos = done
             done += stride
@@ -305,13 +292,35 @@ class Decoder:
                 pos = done
                 done += stride
             if not buf.startswith(method_frame, pos):
-                if wires:
-                    items.append(Publishes(channel, publish, wires, pos - begin - len(wires) * method_bytes))
-                return pos
+                stop = pos
+                break
         if wires:
             items.append(Publishes(channel, publish, wires, pos - begin - len(wires) * method_bytes))
-        self._contents[channel] = _Content(publish)
-        return pos + method_bytes
+        return stop
+
+    def _whole_content(self, buf: bytes, at: int, channel: int) -> int:
+        """Where the content ends whose header frame begins here, if it is all there, right, and in one body frame."""
+        end = len(buf)
+        if end - at < CONTENT_HEAD_BYTES:
+            return 0
+        kind, number, size, class_id, weight, body_bytes = _unpack_content(buf, at)
+        body_at = at + size + OVERHEAD_BYTES
+        done: int = body_at + body_bytes + OVERHEAD_BYTES if body_bytes else body_at
+        if done > end or kind != HEADER or number != channel or class_id != BASIC_CLASS or weight:
+            return 0
+        if size > self.frame_max or body_bytes > self.frame_max or body_bytes > self.body_max:
+            return 0
+        if buf[body_at - 1] != END or buf[done - 1] != END:
+            return 0
+        if body_bytes and _unpack_head(buf, body_at) != (BODY, channel, body_bytes):
+            return 0
+        properties = buf[at + FLAGS_OFFSET : body_at - 1]
+        if properties not in self._good_properties:
+            try:
+                self._check_properties(properties)
+            except CloseConnection:
+                return 0  # raised again, in its turn
+        return done
 
     def _cut_acks(self, buf: bytes, pos: int, channel: int, items: list[Item]) -> int:
         end = len(buf)
@@ -326,7 +335,7 @@ class Decoder:
                 return pos
 
     def _method(self, buf: bytes, pos: int, stop: int, channel: int, method_id: int, items: list[Item]) -> None:
-        if channel and stop - pos == ACK_FRAME_BYTES and (method_id == NACK or method_id == REJECT):
+        if channel and stop - pos == ACK_FRAME_BYTES and method_id in (NACK, REJECT):
             tag, flags = _unpack_tag(buf, pos + 11)
             if method_id == NACK:
                 items.append(Nack(channel, method_id, tag, flags & 1 == 1, flags & 2 == 2))
@@ -335,22 +344,28 @@ class Decoder:
             return
         items.append(Command(channel, decode_method(buf[pos + HEAD_BYTES : stop - 1])))
 
+    def _check_properties(self, properties: bytes) -> None:
+        """Broken properties are the publisher's fault: found here, not by whoever reads them later."""
+        check_properties(properties, 0, len(properties))
+        if len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
+            if len(self._good_properties) >= GOOD_PROPERTIES_MAX:
+                self._good_properties.clear()
+            self._good_properties.add(properties)
+
     def _header(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
         content = self._contents.get(channel)
-        if content is None:
-            raise CloseConnection(UNEXPECTED_FRAME, "expected method frame, got content header frame instead")
-        if content.headed:
-            raise self._unexpected(content, "content header")
+        if content is None or content.headed:
+            raise _unexpected(content)
         if stop - pos < 14 + OVERHEAD_BYTES:
-            raise CloseConnection(FRAME_ERROR, f"content header frame of {stop - pos} bytes on channel {channel}")
+            raise _bad_frame(buf, pos, stop, "unknown_frame")
         _, _, _, class_id, weight, size = _unpack_content(buf, pos)
         if class_id != BASIC_CLASS:
             raise CloseConnection(
-                UNEXPECTED_FRAME,
-                f"expected content header for class {BASIC_CLASS}, got one for class {class_id} instead",
-                60,
-                40,
+                UNEXPECTED_FRAME, f"expected content header for class 60, got one for class {class_id} instead", 60, 40
             )
+        if weight:
+            raise _unexpected(content)
+        self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
         content.headed = True
         content.left = size
         if size > self.body_max:
@@ -363,15 +378,9 @@ class Decoder:
 
     def _body(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
         content = self._contents.get(channel)
-        if content is None:
-            raise CloseConnection(UNEXPECTED_FRAME, "expected method frame, got content body frame instead")
-        if not content.headed:
-            raise self._unexpected(content, "content body")
         size = stop - pos - OVERHEAD_BYTES
-        if size > content.left:
-            raise CloseConnection(
-                FRAME_ERROR, f"content body frame of {size} bytes on channel {channel}, {content.left} were left", 60, 40
-            )
+        if content is None or not content.headed or size > content.left:
+            raise _unexpected(content)
         content.left -= size
         if content.dropped:
             pass
@@ -387,19 +396,26 @@ class Decoder:
         del self._contents[channel]
         if content.dropped:
             return
-        step = (self.frame_max or FRAME_MAX_BYTES) - OVERHEAD_BYTES
+        step = self.frame_max - OVERHEAD_BYTES
         for at in range(0, len(content.crumbs), step):
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
         wire = content.parts[0] if len(content.parts) == 1 else b"".join(content.parts)
         items.append(Publishes(channel, content.publish, [wire], len(wire)))
 
-    def _unexpected(self, content: _Content, got: str) -> CloseConnection:
-        expected = "content body" if content.headed else "content header"
-        return CloseConnection(UNEXPECTED_FRAME, f"expected {expected} frame, got {got} frame instead", 60, 40)
 
-    def _check_kind(self, kind: int, channel: int) -> None:
-        if kind == HEARTBEAT:
-            if channel:
-                raise CloseConnection(UNEXPECTED_FRAME, f"heartbeat frame on channel {channel}")
-        elif kind not in (METHOD, HEADER, BODY):
-            raise CloseConnection(FRAME_ERROR, f"unknown frame type {kind} on channel {channel}")
+def _unexpected(content: _Content | None) -> CloseConnection:
+    """A frame that is not what its channel waits for."""
+    if content is None:
+        return CloseConnection(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+    if content.headed:
+        return CloseConnection(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", 60, 40)
+    return CloseConnection(
+        UNEXPECTED_FRAME, "expected content header for class 60, got non content header frame instead", 60, 40
+    )
+
+
+def _bad_frame(buf: bytes, pos: int, stop: int, why: str) -> CloseConnection:
+    payload = buf[pos + HEAD_BYTES : stop - 1]
+    shown = ",".join(map(str, payload[:16]))
+    which = "all" if len(payload) <= 16 else "first 16"
+    return CloseConnection(FRAME_ERROR, f"type {buf[pos]}, {which} octets = <<{shown}>>: {why}")

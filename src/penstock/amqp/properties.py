@@ -38,6 +38,7 @@ _CLUSTER_ID: Final = 1 << 2
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
+_LATER_STRINGS: Final = (_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _TYPE, _USER_ID, _APP_ID, _CLUSTER_ID)
 
 
 @dataclass(slots=True)
@@ -145,6 +146,36 @@ def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
     if pos > end:
         raise _broken("they end too early")
     return mode
+
+
+def check_properties(buf: bytes, pos: int, end: int) -> None:
+    """Raise what decode_properties would, without making values of strings: for contents that are only passed on."""
+    start = pos
+    try:
+        flags = buf[pos] << 8 | buf[pos + 1]
+        pos += 2
+        if flags & _CONTENT_TYPE:
+            pos += 1 + buf[pos]
+        if flags & _CONTENT_ENCODING:
+            pos += 1 + buf[pos]
+        if flags & _HEADERS:
+            pos = decode_table(buf, pos)[1]
+        if flags & _DELIVERY_MODE:
+            pos += 1
+        if flags & _PRIORITY:
+            pos += 1
+        for string in _LATER_STRINGS:
+            if flags & string:
+                pos += 1 + buf[pos]
+            if string == _MESSAGE_ID and flags & _TIMESTAMP:
+                pos += 8
+    except IndexError:
+        raise _broken("they end too early") from None
+    except CloseConnection as close:
+        close.class_id, close.method_id = 60, 40
+        raise
+    if pos != end:
+        raise _broken(f"{pos - start} bytes by their flags, but {end - start} in the frame")
 
 
 def _broken(why: str) -> CloseConnection:

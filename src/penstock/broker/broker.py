@@ -19,7 +19,16 @@ DEFAULT_CREDIT_BYTES: Final = Spec(16_777_216, 8_388_608)  # 400 messages of 40 
 
 
 class Broker:
-    __slots__ = ("block_log", "channel_delay_us", "channel_queue", "queue_delay_us", "reader_channel", "scheduler", "users", "vhosts")
+    __slots__ = (
+        "block_log",
+        "channel_delay_us",
+        "channel_queue",
+        "queue_delay_us",
+        "reader_channel",
+        "scheduler",
+        "users",
+        "vhosts",
+    )
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.amqp import content
 from penstock.amqp.close import (
     ACCESS_REFUSED,
+    CHANNEL_ERROR,
     NO_ROUTE,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
@@ -28,6 +29,7 @@ from penstock.amqp.method import (
     BasicReturn,
     ChannelClose,
     ChannelCloseOk,
+    ChannelOpen,
     Method,
     encode_method,
 )
@@ -217,9 +219,7 @@ class Channel(Stage):
 
     def _return(self, publish: Publish, wire: bytes) -> None:
         method = BasicReturn(NO_ROUTE, "NO_ROUTE", publish.exchange, publish.routing_key)
-        self.outbox.send(
-            encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max)
-        )
+        self.outbox.send(encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max))
 
     def confirmed(self, first: int, last: int) -> None:
         """Called by a queue."""
@@ -350,6 +350,8 @@ class Channel(Stage):
     # The end.
 
     def _command(self, method: Method) -> None:
+        if isinstance(method, ChannelOpen):
+            raise CloseConnection(CHANNEL_ERROR, "second 'channel.open' seen")
         if isinstance(method, ChannelClose):
             self.terminate()
             self.send(ChannelCloseOk())

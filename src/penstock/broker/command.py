@@ -10,7 +10,6 @@ import secrets
 from typing import TYPE_CHECKING
 
 from penstock.amqp.close import (
-    CHANNEL_ERROR,
     COMMAND_INVALID,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -32,7 +31,6 @@ from penstock.amqp.method import (
     BasicRecoverOk,
     ChannelFlow,
     ChannelFlowOk,
-    ChannelOpen,
     ConfirmSelect,
     ConfirmSelectOk,
     ExchangeBind,
@@ -77,10 +75,7 @@ def perform(channel: Channel, method: Method) -> None:
         case QueueDeclare():
             queue_declare(channel, method)
         case QueueBind():
-            queue = _queue(channel, method.queue)
-            key = _binding_key(channel, method.queue, method.routing_key)
-            channel.vhost.bind(method.exchange, queue, key, method.arguments)
-            _reply(channel, method.nowait, QueueBindOk())
+            queue_bind(channel, method)
         case QueueUnbind():
             queue_unbind(channel, method)
         case QueuePurge():
@@ -107,14 +102,12 @@ def perform(channel: Channel, method: Method) -> None:
             recover(channel, method.requeue)
         case ChannelFlow():
             flow(channel, method)
-        case ChannelOpen():
-            raise CloseConnection(CHANNEL_ERROR, "second 'channel.open' seen")
         case AccessRequest():
             channel.send(AccessRequestOk(1))  # a relic of AMQP 0-8; old clients still ask
         case TxSelect() | TxCommit() | TxRollback():
             raise CloseConnection(NOT_IMPLEMENTED, f"{method.NAME} is not supported yet")
         case _:
-            raise CloseConnection(COMMAND_INVALID, f"unimplemented method {method.NAME}")
+            raise CloseConnection(COMMAND_INVALID, "unimplemented method")
 
 
 def _reply(channel: Channel, nowait: bool, method: Method) -> None:
@@ -146,8 +139,19 @@ def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     channel.call(queue, Count(channel, method.nowait))
 
 
+def queue_bind(channel: Channel, method: QueueBind) -> None:
+    name = _queue_name(channel, method.queue)
+    channel.vhost.check_not_default(method.exchange)
+    exchange = channel.vhost.exchange(method.exchange)
+    key = _binding_key(channel, method.queue, method.routing_key)
+    channel.vhost.bind(exchange, channel.vhost.queue(name, channel.peer), key, method.arguments)
+    _reply(channel, method.nowait, QueueBindOk())
+
+
 def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
-    queue = _queue(channel, method.queue)
+    name = _queue_name(channel, method.queue)
+    channel.vhost.check_not_default(method.exchange)
+    queue = channel.vhost.queue(name, channel.peer) if name in channel.vhost.queues else None
     key = _binding_key(channel, method.queue, method.routing_key)
     channel.vhost.unbind(method.exchange, queue, key, method.arguments)
     channel.send(QueueUnbindOk())
@@ -163,16 +167,20 @@ def queue_delete(channel: Channel, method: QueueDelete) -> None:
 
 
 def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
-    destination = channel.vhost.exchange(method.destination)
-    channel.vhost.check_not_default(method.destination)
-    channel.vhost.bind(method.source, destination, method.routing_key, method.arguments)
+    vhost = channel.vhost
+    vhost.check_not_default(method.source)
+    vhost.check_not_default(method.destination)
+    source = vhost.exchange(method.source)
+    vhost.bind(source, vhost.exchange(method.destination), method.routing_key, method.arguments)
     _reply(channel, method.nowait, ExchangeBindOk())
 
 
 def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
-    destination = channel.vhost.exchange(method.destination)
-    channel.vhost.check_not_default(method.destination)
-    channel.vhost.unbind(method.source, destination, method.routing_key, method.arguments)
+    vhost = channel.vhost
+    vhost.check_not_default(method.source)
+    vhost.check_not_default(method.destination)
+    destination = vhost.exchanges.get(method.destination)
+    vhost.unbind(method.source, destination, method.routing_key, method.arguments)
     _reply(channel, method.nowait, ExchangeUnbindOk())
 
 

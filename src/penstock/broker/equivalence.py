@@ -18,14 +18,14 @@ def check_flag(name: str, where: str, received: bool | str, current: bool | str)
 
 def check_arguments(names: tuple[str, ...], where: str, received: Table, current: Table) -> None:
     for name in names:
-        if received.get(name) != current.get(name) or isinstance(received.get(name), bool) != isinstance(
-            current.get(name), bool
-        ):
-            raise CloseChannel(
-                PRECONDITION_FAILED,
-                f"inequivalent arg '{name}' for {where}: received {_described(received.get(name))} "
-                f"but current is {_described(current.get(name))}",
-            )
+        got, had = received.get(name), current.get(name)
+        if got == had and isinstance(got, bool) == isinstance(had, bool):
+            continue
+        if got is None or had is None:
+            words = f"received {_described(got)} but current is {_described(had)}"
+        else:
+            words = f"received '{_shown(got)}' but current is '{_shown(had)}'"
+        raise CloseChannel(PRECONDITION_FAILED, f"inequivalent arg '{name}' for {where}: {words}")
 
 
 def _word(value: bool | str) -> str:
@@ -35,8 +35,11 @@ def _word(value: bool | str) -> str:
 def _described(value: Value) -> str:
     if value is None:
         return "none"
-    shown = _word(value) if isinstance(value, (bool, str)) else repr(value)
-    return f"the value '{shown}' of type '{type_name(value)}'"
+    return f"the value '{_shown(value)}' of type '{type_name(value)}'"
+
+
+def _shown(value: Value) -> str:
+    return _word(value) if isinstance(value, (bool, str)) else repr(value)
 
 
 def type_name(value: Value) -> str:

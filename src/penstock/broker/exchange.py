@@ -66,6 +66,8 @@ class Exchange:
         internal: bool = False,
         arguments: Table | None = None,
     ) -> None:
+        if not kind:
+            raise CloseConnection(COMMAND_INVALID, "invalid exchange type ''", 40, 10)
         if kind not in TYPES:
             raise CloseConnection(COMMAND_INVALID, f"unknown exchange type '{kind}'", 40, 10)
         self.name = name
@@ -130,12 +132,12 @@ def check_headers_arguments(arguments: Table) -> None:
     mode = arguments.get("x-match", "all")
     if mode not in ("all", "any", "all-with-x", "any-with-x"):
         raise CloseChannel(
-            PRECONDITION_FAILED, f"Invalid x-match field value {mode!r}; expected all, any, all-with-x or any-with-x", 50, 20
+            PRECONDITION_FAILED, f'Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x'
         )
 
 
 def headers_match(arguments: Table, headers: Table) -> bool:
-    """RabbitMQ's rule: `x-match` says all or any; other `x-` arguments only count with `-with-x`; None means present."""
+    """RabbitMQ's rule: `x-match` is all or any; other `x-` arguments count only with `-with-x`; None means present."""
     mode = str(arguments.get("x-match", "all"))
     with_x = mode.endswith("-with-x")
     any_of = mode.startswith("any")

@@ -280,7 +280,9 @@ class Queue(Stage):
         if self.consumers and (consumer.exclusive or self.consumers[0].exclusive):
             consumer.channel.refuse(
                 consumer,
-                CloseChannel(ACCESS_REFUSED, f"queue '{self.queue_name}' in vhost '{self.vhost_name}' in exclusive use"),
+                CloseChannel(
+                    ACCESS_REFUSED, f"queue '{self.queue_name}' in vhost '{self.vhost_name}' in exclusive use"
+                ),
             )
             return
         self.consumers.append(consumer)
@@ -306,11 +308,11 @@ class Queue(Stage):
         if item.if_unused and self.consumers:
             item.channel.answer_error(CloseChannel(PRECONDITION_FAILED, f"{where} in use"))
         elif item.if_empty and self.count():
-            item.channel.answer_error(CloseChannel(PRECONDITION_FAILED, f"{where} is not empty"))
+            item.channel.answer_error(CloseChannel(PRECONDITION_FAILED, f"{where} not empty"))
         else:
-            count = self.count()
+            # The answer first: the asking channel may be a consumer, and is told so after.
+            item.channel.answer(None if item.nowait else QueueDeleteOk(self.count()))
             self.delete()
-            item.channel.answer(None if item.nowait else QueueDeleteOk(count))
 
     def delete(self) -> None:
         """Gone, with all its messages: consumers are told, waiting calls answered, confirms not held back."""

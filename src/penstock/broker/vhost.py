@@ -58,7 +58,16 @@ class Route:
 
 
 class VHost:
-    __slots__ = ("_bindings_to", "_block_log", "_queue_delay_us", "_scheduler", "exchanges", "name", "queues", "version")
+    __slots__ = (
+        "_bindings_to",
+        "_block_log",
+        "_queue_delay_us",
+        "_scheduler",
+        "exchanges",
+        "name",
+        "queues",
+        "version",
+    )
 
     def __init__(self, name: str, scheduler: Scheduler, block_log: deque[Block], queue_delay_us: int = 0) -> None:
         self.name = name
@@ -101,16 +110,15 @@ class VHost:
 
     def declare_queue(self, method: QueueDeclare, peer: Peer) -> Queue:
         name = method.queue
-        if method.passive and name:
+        if method.passive:
             return self.queue(name, peer)
-        if not name:
-            name = "amq.gen-" + secrets.token_urlsafe(16)
-        elif name.startswith(RESERVED_PREFIX):
-            raise CloseChannel(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         queue = self.queues.get(name)
         if queue is not None:
             self._check_same_queue(queue, method, peer)
             return queue
+        if name.startswith(RESERVED_PREFIX):
+            raise CloseChannel(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
+        name = name or "amq.gen-" + secrets.token_urlsafe(16)
         queue = Queue(
             name,
             self.name,
@@ -150,15 +158,12 @@ class VHost:
 
     def declare_exchange(self, method: ExchangeDeclare) -> Exchange:
         name = method.exchange
-        if method.passive:
-            self.check_not_default(name)
-            return self.exchange(name)
         self.check_not_default(name)
+        if method.passive:
+            return self.exchange(name)
+        created = Exchange(name, method.type, method.durable, method.auto_delete, method.internal, method.arguments)
         exchange = self.exchanges.get(name)
         if exchange is None:
-            created = Exchange(
-                name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
-            )
             if name.startswith(RESERVED_PREFIX):
                 raise CloseChannel(ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
             self.exchanges[name] = created
@@ -175,7 +180,9 @@ class VHost:
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         self.check_not_default(name)
         if name.startswith(RESERVED_PREFIX):
-            raise CloseChannel(ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
+            raise CloseChannel(
+                ACCESS_REFUSED, f"deletion of system exchange '{name}' in vhost '{self.name}' not allowed"
+            )
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
@@ -196,18 +203,17 @@ class VHost:
 
     # Bindings.
 
-    def bind(self, source: str, destination: Queue | Exchange, key: str, arguments: Table) -> None:
-        self.check_not_default(source)
-        exchange = self.exchange(source)
-        binding = Binding(exchange, destination, key, arguments)
-        if exchange.bind(binding):
+    def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Table) -> None:
+        binding = Binding(source, destination, key, arguments)
+        if source.bind(binding):
             self._bindings_to.setdefault(destination, {})[binding] = None
             self.version += 1
 
-    def unbind(self, source: str, destination: Queue | Exchange, key: str, arguments: Table) -> None:
-        """Unbinding what is not bound is answered ok, as in RabbitMQ."""
-        self.check_not_default(source)
-        exchange = self.exchange(source)
+    def unbind(self, source: str, destination: Queue | Exchange | None, key: str, arguments: Table) -> None:
+        """Unbinding what is not bound, or not there, is answered ok, as in RabbitMQ."""
+        exchange = self.exchanges.get(source)
+        if exchange is None or destination is None:
+            return
         identity = Binding(exchange, destination, key, arguments).identity()
         for binding in self._bindings_to.get(destination, ()):
             if binding.source is exchange and binding.identity() == identity:

@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.amqp.close import CloseConnection
-from penstock.amqp.frame import END, FRAME_MAX_BYTES, HEAD, HEAD_BYTES, HEARTBEAT, METHOD, OVERHEAD_BYTES, PROTOCOL_HEADER
+from penstock.amqp.frame import (
+    END,
+    FRAME_MAX_BYTES,
+    HEAD,
+    HEAD_BYTES,
+    HEARTBEAT,
+    METHOD,
+    OVERHEAD_BYTES,
+    PROTOCOL_HEADER,
+)
 from penstock.amqp.method import (
     BasicCancel,
     ChannelClose,

@@ -26,7 +26,9 @@ from typing import Final
 
 from penstock.credit.hop import Hop
 
-FLOW_MEMORY_NS: Final = 1_000_000_000  # a stage shows as `flow` for 1 s after a block: blocks are short, people are slow
+FLOW_MEMORY_NS: Final = (
+    1_000_000_000  # shown as `flow` for 1 s after a block: blocks are short, people slow
+)
 ROOM_MAX: Final = 1 << 62  # the room on a link without limit
 
 

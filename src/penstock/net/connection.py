@@ -133,7 +133,12 @@ class Connection(asyncio.Protocol):
         self.outbox.closed = True
         self._leave()
         if self.user and was not in (CLOSING, CLOSED):
-            self._log.info("connection lost", peer=self.name, user=self.user, reason=str(exc or "closed by the client without connection.close"))
+            self._log.info(
+                "connection lost",
+                peer=self.name,
+                user=self.user,
+                reason=str(exc or "closed by the client without connection.close"),
+            )
         self._gone(self)
 
     # Receiving.
@@ -227,7 +232,9 @@ class Connection(asyncio.Protocol):
             if self._decoder.error is error:
                 self._close_socket()  # it cannot even say close-ok
             return
-        self._log.warning("connection closed with an error", peer=self.name, user=self.user, code=error.code, text=error.text)
+        self._log.warning(
+            "connection closed with an error", peer=self.name, user=self.user, code=error.code, text=error.text
+        )
         told = self.state in (handshake.OPENING, handshake.RUNNING) or error.code == 403
         self.state = CLOSING
         if not told:

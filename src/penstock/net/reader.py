@@ -73,13 +73,13 @@ class Reader(Stage):
     __slots__ = (
         "_broker",
         "_channel_max",
+        "_fullness_changed",
         "_parked_bytes_max",
         "_peer",
-        "_fullness_changed",
+        "is_full",
         "lanes",
         "mailbox",
         "parked_bytes",
-        "is_full",
     )
 
     def __init__(
@@ -114,11 +114,11 @@ class Reader(Stage):
     def _open(self, item: Item) -> None:
         if not isinstance(item, Command) or not isinstance(item.method, ChannelOpen):
             raise CloseConnection(CHANNEL_ERROR, "expected 'channel.open'", *_ids(item))
-        if item.channel > self._channel_max:
+        if len(self.lanes) >= self._channel_max:
             raise CloseConnection(
                 NOT_ALLOWED,
-                f"channel number {item.channel} is above the negotiated channel_max ({self._channel_max})",
-                *_ids(item),
+                f"number of channels opened ({len(self.lanes)}) has reached the negotiated channel_max "
+                f"({self._channel_max})",
             )
         channel = Channel(self._broker, self._peer, item.channel)
         link = Link(self._broker.reader_channel, self, channel)
@@ -229,7 +229,9 @@ class Reader(Stage):
 
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
-        return f"<Reader {self.name} channels={len(self.lanes)} parked_bytes={self.parked_bytes} blocked_by={blocked_by}>"
+        return (
+            f"<Reader {self.name} channels={len(self.lanes)} parked_bytes={self.parked_bytes} blocked_by={blocked_by}>"
+        )
 
 
 def _split(item: Publishes, messages: int, bytes_: int) -> Publishes:

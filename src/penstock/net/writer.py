@@ -23,9 +23,7 @@ JOIN_BYTES_MAX: Final = 65_536  # larger pieces are handed over as they are: a c
 class Writer:
     __slots__ = ("_closing", "_overdue_changed", "_scheduler", "_transport", "outbox", "overdue", "wrote")
 
-    def __init__(
-        self, transport: asyncio.Transport, scheduler: Scheduler, overdue_changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, scheduler: Scheduler, overdue_changed: Callable[[], None]) -> None:
         self._overdue_changed = overdue_changed
         self._transport = transport
         self._scheduler = scheduler

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 
 from penstock.amqp.close import CloseConnection
 from penstock.amqp.content import build_basic
-from penstock.amqp.frame import BASIC_CLASS, BODY, CONTENT_HEAD, CONTENT_HEAD_BYTES, END, HEAD, HEAD_BYTES, HEADER, METHOD
-from penstock.amqp.frame import OVERHEAD_BYTES
+from penstock.amqp.frame import (
+    BASIC_CLASS,
+    BODY,
+    CONTENT_HEAD,
+    CONTENT_HEAD_BYTES,
+    END,
+    HEAD,
+    HEAD_BYTES,
+    HEADER,
+    METHOD,
+    OVERHEAD_BYTES,
+)
 from penstock.amqp.method import BasicAck, BasicDeliver, BasicPublish, decode_method, encode_method
 from penstock.amqp.properties import Properties, encode_properties
 

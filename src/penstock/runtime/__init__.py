@@ -1,4 +1,4 @@
-"""Runtime: mailboxes with two lanes, a scheduler with budgets, a clock that tests can turn. Knows no credit, no loop."""
+"""Runtime: mailboxes with two lanes, a scheduler with budgets, a clock for tests to turn. Knows no credit."""
 
 from penstock.runtime.clock import Clock, FakeClock, Timer
 from penstock.runtime.mailbox import Mailbox, Worker

@@ -1,4 +1,4 @@
-"""Scheduler: whose turn it is. A run list of mailboxes, a budget for each, a budget for all, then the event loop's turn.
+"""Scheduler: whose turn it is. A run list of mailboxes, a budget for each, one for all, then the event loop's turn.
 
 The scheduler knows no event loop: `wake_loop` asks for one call of `turn` soon, and `turn` returns when its budget is
 spent, so that sockets and timers are served however much work there is. After each turn the `after_turn` callbacks run

@@ -1,0 +1,193 @@
+"""LiveBroker: a real broker on a free port, in a thread of the test's process, so that a test can look inside.
+
+ServeProcess: the same as a process of its own, as a user starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+import uvloop
+
+from penstock.broker.broker import Broker
+from penstock.broker.queue import Queue
+from penstock.config import Config
+from penstock.net.connection import Connection
+from penstock.net.log import Log
+from penstock.server import Server
+from tests.wire.waiting import wait_until
+
+Result = TypeVar("Result")
+
+ROOT: Final = Path(__file__).parents[2]
+READY: Final = re.compile(r"ready: amqp (?P<host>[^\s,]+):(?P<port>\d+)")
+
+
+class LiveBroker:
+    """A server in its own thread and event loop. Left as a context, it fails the test if the broker logged a crash."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._log = io.StringIO()
+        self._started = threading.Event()
+        self._start_error: BaseException | None = None
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
+        self.server = Server(Config(self._settings))
+        # At info whatever the settings say: the crash check needs the lines, and the terminal does not.
+        self.server.log = Log("info", stream=self._log)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self.server.start("127.0.0.1", 0))
+        except BaseException as error:
+            self._start_error = error
+            return
+        finally:
+            self._started.set()
+        self._loop.run_forever()
+
+    def __enter__(self) -> LiveBroker:
+        self._thread.start()
+        self._started.wait()
+        if self._start_error is not None:
+            raise self._start_error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.call(self._abort_all)
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+        if kind is None:
+            assert " crash " not in self.log, self.log
+
+    def _abort_all(self) -> None:
+        for connection in self.connections():
+            connection.abort()
+
+    # Looking inside. All of it runs on the broker's own thread.
+
+    def call(self, function: Callable[[], Result], timeout_s: float = 10.0) -> Result:
+        """Run this on the broker's thread, between its turns; its result."""
+        outcome: concurrent.futures.Future[Result] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return outcome.result(timeout_s)
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def uri(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def log(self) -> str:
+        return self._log.getvalue()
+
+    @property
+    def inside(self) -> Broker:
+        broker = self.server.broker
+        assert broker is not None
+        return broker
+
+    def connections(self) -> list[Connection]:
+        listener = self.server.listener
+        assert listener is not None
+        return list(listener.connections)
+
+    def connection(self, name: str) -> Connection:
+        """The connection whose client gave this connection_name."""
+        (found,) = [one for one in self.connections() if one.name.endswith(f" {name}")]
+        return found
+
+    def queue(self, name: str) -> Queue:
+        return self.inside.vhosts["/"].queues[name]
+
+    def count(self, name: str) -> int:
+        """Ready messages of a queue; -1 if there is none of this name."""
+        return self.call(lambda: self.queue(name).count() if name in self.inside.vhosts["/"].queues else -1)
+
+    def suspend(self, name: str) -> None:
+        """From now on the queue takes nothing from its mailbox."""
+        self.call(lambda: self.queue(name).mailbox.hold())
+
+    def release(self, name: str) -> None:
+        self.call(lambda: self.queue(name).mailbox.release())
+
+
+class ServeProcess:
+    """`python -m penstock serve` on a free port. stderr goes to a file, so that no pipe can fill up."""
+
+    def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self._stderr = directory / "stderr"
+        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
+        with self._stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                cwd=directory,
+                text=True,
+                env=serve_environment(environment),
+            )
+        assert self.process.stdout is not None
+        self.ready_line = self.process.stdout.readline()  # an exit ends it too
+        found = READY.match(self.ready_line)
+        self.port = int(found["port"]) if found else 0
+
+    @property
+    def uri(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+
+    @property
+    def log(self) -> str:
+        return self._stderr.read_text("utf-8")
+
+    def wait_for_log(self, text: str) -> str:
+        """The first line of the log with this text in it."""
+        return wait_until(
+            lambda: next((line for line in self.log.splitlines() if text in line), None), what=f"{text!r} in the log"
+        ) or ""
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(15)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def serve_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment without its own settings of Penstock."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), own.get("PYTHONPATH", ""))))
+    return {**own, "PYTHONPATH": path, **(more or {})}

@@ -1,0 +1,23 @@
+"""Waiting: for a condition, never for seconds. The limit only ends a test that would hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+Result = TypeVar("Result")
+
+POLL_S: Final = 0.005  # how often the condition is looked at
+
+
+def wait_until(condition: Callable[[], Result], timeout_s: float = 10.0, what: str = "") -> Result:
+    """The condition's first true value; an assertion error after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+        time.sleep(POLL_S)
