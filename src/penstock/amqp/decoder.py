@@ -1,9 +1,9 @@
 """Decoder: a byte stream, however it is split, to the values the reader works with. No I/O.
 
 Place in the chain: the socket's bytes come in by `feed`; what comes out goes to net/reader.py.
-The path of publishes and acks is by hand, because it is taken for every message: consecutive publishes with the same
-method frame become one `Publishes` with a list of contents, and while even the properties and the body size repeat, a
-whole message costs one comparison and one slice. Every other method goes through the table in method.py.
+The path of publishes and acks is by hand, because it is taken for every message: consecutive publishes of a channel
+become one `Publishes`, a method frame seen before is looked up by its bytes, and while even the properties and the body
+size repeat, a whole message costs one comparison and one slice. Every other method goes through the table in method.py.
 A fault of the peer ends the stream: `error` is set, and what was decoded before it is still returned.
 Not here: whether a channel is open or a method allowed (net/reader.py, broker/channel.py).
 """
@@ -56,7 +56,7 @@ _unpack_tag = _TAG_FLAGS.unpack_from
 class Publish:
     """A decoded basic.publish; one object for all publishes of a connection with the same bytes."""
 
-    __slots__ = ("address", "channel", "exchange", "immediate", "mandatory", "routing_key")
+    __slots__ = ("channel", "deliver_tail", "exchange", "immediate", "mandatory", "routing_key")
 
     def __init__(self, channel: int, payload: bytes) -> None:
         # class and method (4), reserved (2), exchange, routing key, flags (1)
@@ -72,25 +72,30 @@ class Publish:
         self.routing_key = payload[key_at + 1 : end].decode("utf-8", "surrogateescape")
         self.mandatory = bool(flags & 1)
         self.immediate = bool(flags & 2)
-        self.address = payload[6:end]  # exchange and key as short strings: basic.deliver ends with the same bytes
+        # Exchange and key as short strings are the end of basic.deliver too; here with redelivered=false before them.
+        self.deliver_tail = b"\x00" + payload[6:end] + b"\xce"
 
     def __repr__(self) -> str:
         return f"<Publish exchange={self.exchange!r} key={self.routing_key!r}>"
 
 
+Message = tuple[Publish, bytes]  # how it was published, and its content as it was on the wire (content.py)
+
+
 class Publishes:
-    """Consecutive publishes of one channel with the same method, each content as it was on the wire."""
+    """Consecutive publishes of one channel. `alike`: all with the same method, so that one routing serves them all."""
 
-    __slots__ = ("bytes", "channel", "publish", "wires")
+    __slots__ = ("alike", "bytes", "channel", "messages")
 
-    def __init__(self, channel: int, publish: Publish, wires: list[bytes], bytes_: int) -> None:
+    def __init__(self, channel: int, messages: list[Message], bytes_: int, alike: bool) -> None:
         self.channel = channel
-        self.publish = publish
-        self.wires = wires
-        self.bytes = bytes_
+        self.messages = messages
+        self.bytes = bytes_  # of the contents
+        self.alike = alike
 
     def __repr__(self) -> str:
-        return f"<Publishes channel={self.channel} {self.publish!r} messages={len(self.wires)} bytes={self.bytes}>"
+        first = self.messages[0][0]
+        return f"<Publishes channel={self.channel} {first!r} messages={len(self.messages)} bytes={self.bytes}>"
 
 
 class Acks:
@@ -271,7 +276,7 @@ class Decoder:
         method_frame = buf[pos:stop]
         method_bytes = stop - pos
         begin = pos
-        wires: list[bytes] = []
+        messages: list[Message] = []
         while True:
             at = pos + method_bytes
             done = self._whole_content(buf, at, channel)
@@ -280,7 +285,7 @@ class Decoder:
                 self._contents[channel] = _Content(publish)
                 stop = at
                 break
-            wires.append(buf[at:done])
+            messages.append((publish, buf[at:done]))
             # While method, properties and body size repeat to the byte, a message is one comparison and one slice.
             body_bytes = int.from_bytes(buf[at + 11 : at + CONTENT_HEAD_BYTES], "big")
             prefix = buf[pos : done - body_bytes - 1] if body_bytes else buf[pos:done]
@@ -288,15 +293,26 @@ class Decoder:
             pos = done
             done += stride
             while done <= end and buf.startswith(prefix, pos) and buf[done - 1] == END:
-                wires.append(buf[pos + method_bytes : done])
+                messages.append((publish, buf[pos + method_bytes : done]))
                 pos = done
                 done += stride
             if not buf.startswith(method_frame, pos):
                 stop = pos
                 break
-        if wires:
-            items.append(Publishes(channel, publish, wires, pos - begin - len(wires) * method_bytes))
+        if messages:
+            self._add(channel, messages, pos - begin - len(messages) * method_bytes, items)
         return stop
+
+    def _add(self, channel: int, messages: list[Message], bytes_: int, items: list[Item]) -> None:
+        """Publishes that follow each other on a channel are one item, whatever their methods."""
+        if items:
+            last = items[-1]
+            if type(last) is Publishes and last.channel == channel:
+                last.alike = last.alike and last.messages[0][0] is messages[0][0]
+                last.messages += messages
+                last.bytes += bytes_
+                return
+        items.append(Publishes(channel, messages, bytes_, True))
 
     def _whole_content(self, buf: bytes, at: int, channel: int) -> int:
         """Where the content ends whose header frame begins here, if it is all there, right, and in one body frame."""
@@ -400,7 +416,7 @@ class Decoder:
         for at in range(0, len(content.crumbs), step):
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
         wire = content.parts[0] if len(content.parts) == 1 else b"".join(content.parts)
-        items.append(Publishes(channel, content.publish, [wire], len(wire)))
+        self._add(channel, [(content.publish, wire)], len(wire), items)
 
 
 def _unexpected(content: _Content | None) -> CloseConnection:

@@ -8,30 +8,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.amqp.decoder import Publish
+from penstock.amqp.decoder import Message
 from penstock.credit import Link
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.consumer import Consumer
 
-Message = tuple[Publish, bytes]  # how it was published, and its content as it was on the wire (amqp/content.py)
-
 
 class Arrival:
-    """Consecutive messages for the queue; `number` is the first confirm number, 0 if the publisher wants none."""
+    """Messages for the queue, in order; `numbers` are their confirm numbers as runs, first and last, if any."""
 
-    __slots__ = ("bytes", "channel", "link", "number", "publish", "wires")
+    __slots__ = ("bytes", "channel", "link", "messages", "numbers")
 
     def __init__(
-        self, channel: Channel, link: Link, publish: Publish, wires: list[bytes], bytes_: int, number: int
+        self, channel: Channel, link: Link, messages: list[Message], bytes_: int, numbers: list[tuple[int, int]]
     ) -> None:
         self.channel = channel
         self.link = link
-        self.publish = publish
-        self.wires = wires
+        self.messages = messages
         self.bytes = bytes_
-        self.number = number
+        self.numbers = numbers
 
 
 class Settled:

@@ -19,7 +19,7 @@ from penstock.amqp.close import (
     CloseChannel,
     CloseConnection,
 )
-from penstock.amqp.decoder import Acks, Command, Item, Nack, Oversize, Publish, Publishes
+from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publish, Publishes
 from penstock.amqp.method import (
     BasicAck,
     BasicCancel,
@@ -44,7 +44,6 @@ from penstock.runtime import Mailbox
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.casts import Message
     from penstock.broker.peer import Peer
     from penstock.broker.queue import Queue
     from penstock.broker.vhost import Route
@@ -57,13 +56,12 @@ CLOSED: Final = "closed"
 
 
 class Confirmed:
-    """From a queue: it has taken these numbers."""
+    """From a queue: it has taken these numbers, runs of first and last."""
 
-    __slots__ = ("first", "last")
+    __slots__ = ("numbers",)
 
-    def __init__(self, first: int, last: int) -> None:
-        self.first = first
-        self.last = last
+    def __init__(self, numbers: list[tuple[int, int]]) -> None:
+        self.numbers = numbers
 
 
 class Shutdown:
@@ -131,7 +129,7 @@ class Channel(Stage):
         cost = 1
         try:
             if type(item) is Publishes:
-                cost = len(item.wires)
+                cost = len(item.messages)
                 if self.reader_link is not None:
                     self.reader_link.handle(cost, item.bytes)
                 if self.state is RUNNING:
@@ -163,7 +161,8 @@ class Channel(Stage):
 
     def take_urgent(self, item: ChannelItem) -> None:
         if isinstance(item, Confirmed) and self.confirms is not None:
-            self.confirms.confirm(item.first, item.last)
+            for first, last in item.numbers:
+                self.confirms.confirm(first, last)
 
     def finish(self, budget: int) -> bool:
         if self.confirms is not None and self.state is RUNNING:
@@ -178,18 +177,65 @@ class Channel(Stage):
     # Publishes.
 
     def _publish(self, item: Publishes) -> None:
-        publish = item.publish
+        """Route, number and pass on, one cast per queue."""
+        if item.alike:
+            route = self._route(item.messages[0][0])
+            if not route.by_headers:
+                self._pass_on_alike(item, route.queues)
+                return
+        arrivals: dict[Queue, Arrival] = {}
+        try:
+            for message in item.messages:
+                route = self._route(message[0])
+                queues = self._queues_by_headers(message) if route.by_headers else route.queues
+                self._gather(message, queues, arrivals)
+        finally:  # what was right before a wrong one goes its way
+            for queue, arrival in arrivals.items():
+                arrival.link.spend(len(arrival.messages), arrival.bytes)
+                queue.mailbox.cast(arrival)
+
+    def _pass_on_alike(self, item: Publishes, queues: tuple[Queue, ...]) -> None:
+        count = len(item.messages)
+        if not queues and item.messages[0][0].mandatory:
+            for message in item.messages:
+                self._return(message)
+        numbers: list[tuple[int, int]] = []
+        if self.confirms is not None:
+            first = self.confirms.expect(count, len(queues))
+            numbers.append((first, first + count - 1))
+        for queue in queues:
+            link = self._link(queue)
+            link.spend(count, item.bytes)
+            queue.mailbox.cast(Arrival(self, link, item.messages, item.bytes, numbers))
+
+    def _gather(self, message: Message, queues: tuple[Queue, ...], arrivals: dict[Queue, Arrival]) -> None:
+        if not queues and message[0].mandatory:
+            self._return(message)
+        number = self.confirms.expect(1, len(queues)) if self.confirms is not None else 0
+        for queue in queues:
+            arrival = arrivals.get(queue)
+            if arrival is None:
+                arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
+            arrival.messages.append(message)
+            arrival.bytes += len(message[1])
+            if number:
+                arrival.numbers.append((number, number))
+
+    def _link(self, queue: Queue) -> Link:
+        link = self.outgoing.get(queue)
+        return link if link is not None else Link(self._queue_hop, self, queue)
+
+    def _queues_by_headers(self, message: Message) -> tuple[Queue, ...]:
+        publish, wire = message
+        headers = decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire)).headers
+        exchange = self.vhost.exchange(publish.exchange)
+        return self.vhost.route(exchange, publish.routing_key, headers).queues
+
+    def _route(self, publish: Publish) -> Route:
         route = self._routes.get(publish)
         if route is None or route.version != self.vhost.version:
             route = self._find_route(publish)
-        if not route.by_headers:
-            self._pass_on(publish, item.wires, item.bytes, route.queues)
-            return
-        exchange = self.vhost.exchange(publish.exchange)
-        for wire in item.wires:
-            headers = decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire)).headers
-            queues = self.vhost.route(exchange, publish.routing_key, headers).queues
-            self._pass_on(publish, [wire], len(wire), queues)
+        return route
 
     def _find_route(self, publish: Publish) -> Route:
         if publish.immediate:
@@ -205,26 +251,15 @@ class Channel(Stage):
         self._routes[publish] = route
         return route
 
-    def _pass_on(self, publish: Publish, wires: list[bytes], bytes_: int, queues: tuple[Queue, ...]) -> None:
-        if not queues and publish.mandatory:
-            for wire in wires:
-                self._return(publish, wire)
-        number = self.confirms.expect(len(wires), len(queues)) if self.confirms is not None else 0
-        for queue in queues:
-            link = self.outgoing.get(queue)
-            if link is None:
-                link = Link(self._queue_hop, self, queue)
-            link.spend(len(wires), bytes_)
-            queue.mailbox.cast(Arrival(self, link, publish, wires, bytes_, number))
-
-    def _return(self, publish: Publish, wire: bytes) -> None:
+    def _return(self, message: Message) -> None:
+        publish, wire = message
         method = BasicReturn(NO_ROUTE, "NO_ROUTE", publish.exchange, publish.routing_key)
         self.outbox.send(encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max))
 
-    def confirmed(self, first: int, last: int) -> None:
+    def confirmed(self, numbers: list[tuple[int, int]]) -> None:
         """Called by a queue."""
         if self.state is RUNNING:
-            self.mailbox.cast_urgent(Confirmed(first, last))
+            self.mailbox.cast_urgent(Confirmed(numbers))
 
     def start_confirms(self) -> None:
         if self.confirms is None:

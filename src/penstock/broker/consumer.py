@@ -13,13 +13,12 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp import content
-from penstock.amqp.decoder import Publish
+from penstock.amqp.decoder import Message, Publish
 from penstock.amqp.frame import HEAD, METHOD
 from penstock.amqp.method import BasicDeliver
 
 if TYPE_CHECKING:
     from penstock.amqp.table import Table
-    from penstock.broker.casts import Message
     from penstock.broker.channel import Channel
     from penstock.broker.queue import Queue
 
@@ -31,9 +30,7 @@ _DELIVER_ID: Final = BasicDeliver.ID.to_bytes(4, "big")
 
 class Consumer:
     __slots__ = (
-        "_head",
-        "_tail",
-        "_tail_for",
+        "_heads",
         "active",
         "arguments",
         "channel",
@@ -67,10 +64,8 @@ class Consumer:
         self.unacked = 0
         self.active = True
         self.counted = counted  # in its channel's prefetch
-        # The constant parts of basic.deliver around the delivery tag, for the publish method seen last.
-        self._tail_for: tuple[Publish, bool] | None = None
-        self._head = b""
-        self._tail = b""
+        # basic.deliver up to the delivery tag, by the length of what follows it: at most some 500 of them.
+        self._heads: dict[int, bytes] = {}
 
     def room(self) -> int:
         """How many deliveries it would take now."""
@@ -102,8 +97,11 @@ class Consumer:
         for publish, wire in messages:
             if publish is not last:
                 last = publish
-                head, tail = self._around_tag(publish, redelivered)
                 own_number = publish.channel == number
+                tail = publish.deliver_tail
+                if redelivered:
+                    tail = b"\x01" + tail[1:]
+                head = self._heads.get(len(tail)) or self._make_head(len(tail))
                 overhead = len(head) + 8 + len(tail)
             if not own_number or len(wire) > frame_max:
                 wire = _refit(wire, own_number, number, frame_max)
@@ -113,9 +111,13 @@ class Consumer:
         channel.next_tag = tag
         channel.outbox.gathered(size)
         if not self.no_ack:
-            channel.unacked.update(zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False))
-            self.unacked += tag - first
-            channel.limiter.unacked += tag - first
+            count = tag - first
+            if count == 1:
+                channel.unacked[first] = (self, positions[0])
+            else:
+                channel.unacked.update(zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False))
+            self.unacked += count
+            channel.limiter.unacked += count
 
     def settled(self, count: int) -> None:
         """This many of its deliveries were acked, or given back."""
@@ -123,15 +125,12 @@ class Consumer:
             self.unacked -= count
             self.channel.limiter.settled(count)
 
-    def _around_tag(self, publish: Publish, redelivered: bool) -> tuple[bytes, bytes]:
-        if self._tail_for is not None and self._tail_for[0] is publish and self._tail_for[1] is redelivered:
-            return self._head, self._tail
+    def _make_head(self, tail_bytes: int) -> bytes:
         tag = self.tag.encode("utf-8", "surrogateescape")
-        size = 4 + 1 + len(tag) + 8 + 1 + len(publish.address)
-        self._head = HEAD.pack(METHOD, self.channel.number, size) + _DELIVER_ID + bytes((len(tag),)) + tag
-        self._tail = (b"\x01" if redelivered else b"\x00") + publish.address + b"\xce"
-        self._tail_for = (publish, redelivered)
-        return self._head, self._tail
+        size = 4 + 1 + len(tag) + 8 + tail_bytes - 1  # the tail has the frame's end octet too
+        head = HEAD.pack(METHOD, self.channel.number, size) + _DELIVER_ID + bytes((len(tag),)) + tag
+        self._heads[tail_bytes] = head
+        return head
 
     def __repr__(self) -> str:
         return f"<Consumer {self.tag!r} queue={self.queue.name!r} unacked={self.unacked} prefetch={self.prefetch}>"

@@ -132,7 +132,7 @@ def check_headers_arguments(arguments: Table) -> None:
     mode = arguments.get("x-match", "all")
     if mode not in ("all", "any", "all-with-x", "any-with-x"):
         raise CloseChannel(
-            PRECONDITION_FAILED, f'Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x'
+            PRECONDITION_FAILED, f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x"
         )
 
 

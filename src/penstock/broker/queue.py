@@ -15,10 +15,10 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, CloseChannel
+from penstock.amqp.decoder import Message
 from penstock.amqp.method import (
     BasicCancelOk,
     BasicConsumeOk,
@@ -33,7 +33,6 @@ from penstock.broker.casts import (
     Count,
     Delete,
     Get,
-    Message,
     Purge,
     Settled,
     Subscribe,
@@ -113,7 +112,7 @@ class Queue(Stage):
     def take(self, item: Cast) -> int:
         if type(item) is Arrival:
             self._arrive(item)
-            return len(item.wires)
+            return len(item.messages)
         if type(item) is Settled:
             self._settle(item)
             return len(item.positions)
@@ -149,13 +148,13 @@ class Queue(Stage):
     # Messages in.
 
     def _arrive(self, item: Arrival) -> None:
-        item.link.handle(len(item.wires), item.bytes)
-        count = len(item.wires)
-        self.ready.extend(zip(repeat(item.publish), item.wires, strict=False))
+        count = len(item.messages)
+        item.link.handle(count, item.bytes)
+        self.ready.extend(item.messages)
         self.ready_bytes += item.bytes
         self.published_count += count
-        if item.number:
-            item.channel.confirmed(item.number, item.number + count - 1)
+        if item.numbers:
+            item.channel.confirmed(item.numbers)
 
     # Messages out.
 
@@ -193,20 +192,28 @@ class Queue(Stage):
     def _deliver(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
     ) -> None:
+        self.delivered_count += len(messages)
         count = len(group)
         if count == 1:
-            shares = [(group[0], positions, messages)]
+            self._give(group[0], positions, messages, redelivered)
         else:
             # Consumer i gets messages i, i + count, i + 2 * count …: round robin, but a batch for each.
-            shares = [(group[i], positions[i::count], messages[i::count]) for i in range(min(count, len(messages)))]
-        self.delivered_count += len(messages)
-        for consumer, share_positions, share in shares:
-            consumer.deliver(share_positions, share, redelivered)
-            if not consumer.no_ack:
-                self.unacked.update(zip(share_positions, share, strict=False))
+            for i in range(min(count, len(messages))):
+                self._give(group[i], positions[i::count], messages[i::count], redelivered)
         if len(self.consumers) > 1:
             last = group[(len(messages) - 1) % count]
             self._next_consumer = self.consumers.index(last) + 1
+
+    def _give(
+        self, consumer: Consumer, positions: Sequence[int], messages: Sequence[Message], redelivered: bool
+    ) -> None:
+        consumer.deliver(positions, messages, redelivered)
+        if consumer.no_ack:
+            return
+        if len(messages) == 1:
+            self.unacked[positions[0]] = messages[0]
+        else:
+            self.unacked.update(zip(positions, messages, strict=False))
 
     def _pop_ready(self, limit: int, bytes_max: int) -> list[Message]:
         ready = self.ready
@@ -343,8 +350,8 @@ class Queue(Stage):
         missing = CloseChannel(NOT_FOUND, f"no queue '{self.queue_name}' in vhost '{self.vhost_name}'")
         if isinstance(item, Arrival):
             # A deleted queue counts as confirmed, or its publishers would wait for ever.
-            if item.number:
-                item.channel.confirmed(item.number, item.number + len(item.wires) - 1)
+            if item.numbers:
+                item.channel.confirmed(item.numbers)
         elif isinstance(item, Subscribe):
             item.consumer.channel.refuse(item.consumer, missing)
         elif isinstance(item, Unsubscribe):

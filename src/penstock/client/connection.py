@@ -1,8 +1,8 @@
 """Connection: one blocking AMQP 0-9-1 connection and its channels.
 
 Upstream: the caller.  Downstream: a TCP socket to any broker; bytes are made and read by penstock.amqp.
-A call sends a method and waits for the reply on that channel. What the broker says without being asked (connection.blocked,
-heartbeats) is passed over; a close becomes an exception with the broker's code and text.
+A call sends a method and waits for the reply on that channel. What the broker says without being asked
+(connection.blocked, heartbeats) is passed over; a close becomes an exception with the broker's code and text.
 The load tool takes `socket` and runs its own loops on it; `take_unread` hands over what was read too far.
 Not here: addresses (uri.py), TLS, heartbeats of our own (tuned to 0), reconnecting.
 """
@@ -115,7 +115,9 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self.close()
         else:
@@ -202,7 +204,8 @@ class Connection:
         start = self._expect(ConnectionStart, 0)
         self.server_properties = start.server_properties
         if b"PLAIN" not in start.mechanisms.split():
-            raise LoginRefused(f"{self.uri.address} offers no PLAIN login, only {start.mechanisms.decode(errors='replace')}")
+            offered = start.mechanisms.decode(errors="replace")
+            raise LoginRefused(f"{self.uri.address} offers no PLAIN login, only {offered}")
         response = f"\0{self.uri.user}\0{self.uri.password}".encode()
         self.send_method(ConnectionStartOk(CLIENT_PROPERTIES, "PLAIN", response, "en_US"), 0)
         try:

@@ -51,7 +51,7 @@ def parse_uri(text: str) -> Uri:
     if parts.scheme != "amqp" or not text.lower().startswith("amqp://"):
         raise UriError(f"an address looks like amqp://user:password@host:port/vhost, not {_shown(text)!r}")
     if parts.query or parts.fragment:
-        raise UriError(f"settings in an address are not supported: {'?' if parts.query else '#'}{parts.query or parts.fragment}")
+        raise UriError(f"settings in an address are not supported: {parts.query or parts.fragment}")
     if port == 0:
         raise UriError("port 0 is for listening only; name the port the broker listens on")
     return Uri(

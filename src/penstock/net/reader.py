@@ -140,7 +140,7 @@ class Reader(Stage):
 
     def _send_whole(self, lane: Lane, item: Publishes) -> bool:
         link = lane.link
-        count = len(item.wires)
+        count = len(item.messages)
         if count > link.room() or item.bytes > link.room_bytes():
             return False
         link.spend(count, item.bytes)
@@ -167,7 +167,7 @@ class Reader(Stage):
             if head is item:
                 lane.parked.popleft()
             self.parked_bytes -= head.bytes
-            link.spend(len(head.wires), head.bytes)
+            link.spend(len(head.messages), head.bytes)
             lane.channel.mailbox.cast(head)
 
     def _push(self, lane: Lane) -> None:
@@ -175,7 +175,7 @@ class Reader(Stage):
         for item in lane.parked:
             if isinstance(item, Publishes):
                 self.parked_bytes -= item.bytes
-                lane.link.spend(len(item.wires), item.bytes)
+                lane.link.spend(len(item.messages), item.bytes)
             lane.channel.mailbox.cast(item)
         lane.parked.clear()
         self._weigh()
@@ -234,21 +234,21 @@ class Reader(Stage):
         )
 
 
-def _split(item: Publishes, messages: int, bytes_: int) -> Publishes:
-    """As much of the item as this room allows, at least one message; the item keeps the rest."""
-    wires = item.wires
-    count = min(messages, len(wires))
-    if item.bytes > bytes_:
+def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
+    """As much of the item as there is room for, at least one message; the item keeps the rest."""
+    messages = item.messages
+    count = min(room, len(messages))
+    if item.bytes > room_bytes:
         size = 0
-        for count_bytes, wire in enumerate(wires[:count], 1):
+        for at, (_, wire) in enumerate(messages[:count], 1):
             size += len(wire)
-            if size >= bytes_:
-                count = count_bytes
+            if size >= room_bytes:
+                count = at
                 break
-    if count >= len(wires):
+    if count >= len(messages):
         return item
-    head = Publishes(item.channel, item.publish, wires[:count], sum(map(len, wires[:count])))
-    item.wires = wires[count:]
+    head = Publishes(item.channel, messages[:count], sum(len(wire) for _, wire in messages[:count]), item.alike)
+    item.messages = messages[count:]
     item.bytes -= head.bytes
     return head
 

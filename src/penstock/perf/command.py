@@ -1,6 +1,7 @@
 """Command: `penstock perf`, mounted by cli.py; also `python -m penstock.perf`.
 
-Results go to stdout, progress and complaints to stderr. Exit code 2: the command line is wrong; 1: a broker or a scenario failed.
+Results go to stdout, progress and complaints to stderr.
+Exit code 2: the command line is wrong; 1: a broker or a scenario failed.
 Not here: the work (run.py), the table (table.py).
 """
 
@@ -26,16 +27,21 @@ SCENARIO_HELP = "\n\n".join(f"{scenario.name}: {scenario.about}" for scenario in
 
 def perf(
     scenarios: Annotated[
-        list[str], typer.Argument(metavar="SCENARIO…", help=f"What to measure, or all.\n\n{SCENARIO_HELP}", show_default=False)
+        list[str],
+        typer.Argument(metavar="SCENARIO…", help=f"What to measure, or all.\n\n{SCENARIO_HELP}", show_default=False),
     ],
     uri: Annotated[str, typer.Option(help="The broker, as amqp://user:password@host:port/vhost.")] = "amqp://localhost",
     compare: Annotated[str | None, typer.Option(help="A second broker, measured in turns with the first.")] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long each run is measured, after its warm-up.")] = SECONDS,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="How long each run is measured, after its warm-up.")
+    ] = SECONDS,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help=f"Runs of each scenario on each broker. [default: {ROUNDS} with --compare, else 1]")
+        int | None, typer.Option(min=1, help=f"Runs of each scenario on each broker: {ROUNDS} with --compare, else 1.")
     ] = None,
     size: Annotated[int | None, typer.Option(min=0, help="Body size in bytes, instead of each scenario's own.")] = None,
-    pid: Annotated[int | None, typer.Option(help="The broker's process, for its CPU time; found by its port if local.")] = None,
+    pid: Annotated[
+        int | None, typer.Option(help="The broker's process, for its CPU time; if local, found by its port.")
+    ] = None,
     compare_pid: Annotated[int | None, typer.Option(help="The same for the second broker.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write the results to stdout as JSON.")] = False,
 ) -> None:
@@ -68,7 +74,9 @@ def measured(
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # Twice a second: drawing costs CPU that is the broker's.
-    with Progress(*columns, console=console, transient=True, refresh_per_second=2, disable=not console.is_terminal) as progress:
+    with Progress(
+        *columns, console=console, transient=True, refresh_per_second=2, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task("connecting", total=runs(scenarios, 2 if compare else 1, rounds))
         started = False
 

@@ -40,7 +40,7 @@ def per_message_us(start_s: float | None, end_s: float | None, messages: int) ->
 
 
 def listener(host: str, port: int) -> int | None:
-    """The pid of the process on this machine that listens on the port; None for other machines or other users' processes."""
+    """The pid of the process on this machine that listens on the port; None if it is not ours to see."""
     if host not in LOOPBACK:
         return None
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}

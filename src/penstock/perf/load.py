@@ -1,9 +1,10 @@
 """Load: publishers and consumers on raw sockets, each a thread.
 
-Threads and processes measured alike (0.5 µs of CPU a message either way): every call that waits lets go of the GIL, and a call
-moves hundreds of messages. What costs is waking up: a consumer sets SO_RCVLOWAT, so that the kernel wakes it once for some hundred
-deliveries and not for each segment. That alone took it from 2.2 to 0.5 µs a message.
-A publisher never runs further ahead of the consumers than BACKLOG_MESSAGES_MAX; else it is held by the broker's back-pressure only.
+Threads and processes measured alike (0.5 µs of CPU a message either way): every call that waits lets go of the GIL,
+and one call moves hundreds of messages. What costs is waking up: a consumer sets SO_RCVLOWAT, so that the kernel wakes
+it once for some hundred deliveries and not for each segment. That alone took it from 2.2 to 0.5 µs a message.
+A publisher never runs further ahead of the consumers than BACKLOG_MESSAGES_MAX; else only the broker's back-pressure
+holds it.
 Not here: what is declared (site.py), which load makes which figure (scenario.py).
 """
 
@@ -66,7 +67,7 @@ class Worker(threading.Thread):
             self.join()
 
     def settle(self) -> None:
-        """After the thread: close the channel in order. An unwanted delivery or a complaint of the broker shows here."""
+        """After the thread: close the channel. One delivery too many, or a complaint of the broker, shows here."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         _set_timeout(self.socket, socket.SO_RCVTIMEO, STALL_S)
         try:
@@ -104,7 +105,7 @@ class Consumer(Worker):
         return start
 
     def _count(self, start: bytearray, size: int) -> None:
-        # The ring holds a whole number of deliveries, so each lies in one piece and the last can be looked at afterwards.
+        # The ring holds a whole number of deliveries, so each lies in one piece and the last can be checked afterwards.
         ring = bytearray(size * max(RING_DELIVERIES_MIN, RING_BYTES // size, len(start) // size + 1))
         ring[: len(start)] = start
         view = memoryview(ring)
@@ -222,9 +223,7 @@ def check(workers: Sequence[Worker]) -> None:
             raise LoadError(worker.error)
 
 
-def drain(
-    publishers: Sequence[Publisher], consumers: Sequence[Consumer], shares: Callable[[], Sequence[int]]
-) -> None:
+def drain(publishers: Sequence[Publisher], consumers: Sequence[Consumer], shares: Callable[[], Sequence[int]]) -> None:
     """Stop publishing, and wait until each consumer has exactly its share; LoadError if it does not come."""
     for publisher in publishers:
         publisher.stopping = True

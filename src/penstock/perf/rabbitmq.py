@@ -1,7 +1,8 @@
 """RabbitMQ as the other side of a comparison: Debian's package, started for one run and gone after it.
 
-Everything it needs lives in one temporary directory: HOME with the cookie, database, logs, configuration. Ports are free ones, epmd is
-ours too, so nothing touches a RabbitMQ that runs on the machine already. No plugins, otherwise RabbitMQ's own defaults.
+Everything it needs lives in one temporary directory: HOME with the cookie, database, logs, configuration. Ports are
+free ones, epmd is ours too, so nothing touches a RabbitMQ that runs on the machine already. No plugins, otherwise
+RabbitMQ's own defaults.
 Not here: load (load.py), what is compared (bench/compare.py).
 """
 
@@ -76,9 +77,7 @@ def _environment(directory: Path, amqp_port: int, dist_port: int, epmd_port: int
         (directory / folder).mkdir()
     (directory / "plugins").write_text("[].\n")
     (directory / "rabbitmq.conf").write_text(
-        f"listeners.tcp.1 = 127.0.0.1:{amqp_port}\n"
-        "log.console = false\n"
-        "log.file.level = warning\n"
+        f"listeners.tcp.1 = 127.0.0.1:{amqp_port}\nlog.console = false\nlog.file.level = warning\n"
     )
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RABBITMQ_", "ERL_"))}
     return kept | {
@@ -94,7 +93,8 @@ def _environment(directory: Path, amqp_port: int, dist_port: int, epmd_port: int
         "RABBITMQ_NODENAME": f"perf{amqp_port}@localhost",
         "RABBITMQ_NODE_PORT": str(amqp_port),
         "RABBITMQ_DIST_PORT": str(dist_port),
-        # With input allowed the script execs Erlang in its own place: our child's pid is beam's. -noinput keeps the shell away.
+        # With input allowed the script execs Erlang in its own place: our child's pid is beam's.
+        # -noinput keeps Erlang's shell away; without the interface, the distribution port is open to the network.
         "RABBITMQ_ALLOW_INPUT": "1",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
     }

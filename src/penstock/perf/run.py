@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from penstock.client.connection import ClientError, Closed, Connection
 from penstock.client.uri import Uri, parse_uri
+from penstock.perf.block import NotADelivery
 from penstock.perf.cpu import listener
 from penstock.perf.figure import Figure, Summary, ratio, summarise
 from penstock.perf.load import LoadError
@@ -77,10 +78,10 @@ class Report:
 
 def choose(names: Sequence[str]) -> list[Scenario]:
     """The scenarios of these names in the table's order; `all` is every one."""
-    known = {scenario.name for scenario in SCENARIOS}
+    known = [scenario.name for scenario in SCENARIOS]
     for name in names:
         if name != ALL and name not in known:
-            raise UnknownScenario(f"no scenario {name!r}; there are {', '.join(one.name for one in SCENARIOS)}, and {ALL}")
+            raise UnknownScenario(f"no scenario {name!r}; there are {', '.join(known)}, and {ALL}")
     return [scenario for scenario in SCENARIOS if scenario.name in names or ALL in names]
 
 
@@ -114,7 +115,8 @@ def _meet(uri: Uri, pid: int | None) -> Broker:
     """Connect once: a wrong address or password shows before anything is measured, and the broker tells its name."""
     with Connection.connect(uri) as connection:
         told = connection.server_properties
-        product = f"{told.get('product') or 'broker'} {told.get('version') or ''}".strip()
+    words = [word for word in (told.get("product"), told.get("version")) if isinstance(word, str)]
+    product = " ".join(words) or "broker"
     return Broker(uri, pid if pid is not None else listener(uri.host, uri.port), product)
 
 
@@ -129,7 +131,7 @@ def _play_in_turns(report: Report, scenario: Scenario, body_bytes: int, tell: Te
                 continue
             try:
                 found[side].append(_play(scenario, broker, report.seconds, body_bytes))
-            except (LoadError, ClientError) as error:
+            except (LoadError, NotADelivery, ClientError) as error:
                 failed.add(side)
                 report.errors.append(f"{scenario.name} on {broker.product} at {broker.uri.address}: {error}")
     report.rows += _rows(scenario.name, [[] if side in failed else found[side] for side in range(len(found))])

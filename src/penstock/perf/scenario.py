@@ -1,21 +1,19 @@
 """Scenario: what is measured. One function each; a table names them.
 
-Rates count messages that arrived: deliveries, or confirms. Clocks are read after a warm-up, and again `seconds` later; then the
-publishers stop, and a run whose consumers do not get exactly what was sent makes no figure but an error.
+Rates count messages that arrived: deliveries, or confirms. Clocks are read after a warm-up, and again `seconds` later;
+then the publishers stop, and a run whose consumers do not get exactly what was sent makes no figure but an error.
 Not here: loops (load.py), declaring and deleting (site.py), turns and medians (run.py).
 """
 
-import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.amqp.frame import END, METHOD
-from penstock.amqp.method import BasicAck
 from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties
-from penstock.perf.block import ACK, ACK_PAYLOAD_BYTES, CHANNEL, block, check_delivery, delivery_bytes
+from penstock.perf.block import block
 from penstock.perf.figure import MEGABYTES_PER_S, MESSAGES_PER_S, MICROSECONDS, Figure, percentile
-from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check, drain, set_timeouts
+from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check, drain
+from penstock.perf.roundtrip import RoundTrip
 from penstock.perf.site import POLL_S, WAKE_UNACKED, Reading, Site
 
 BODY_BYTES = 100
@@ -30,7 +28,7 @@ QUEUES = 1000
 QUEUE_CONNECTIONS = 4
 KEYS = 100
 KEYED_BLOCKS = 10  # so that a message comes again only after some thousand others
-FILL_MESSAGES_PER_S = 50_000  # messages to fill with, for each second asked for; the slowest broker known fills about so many
+FILL_MESSAGES_PER_S = 50_000  # for each second asked for; about what RabbitMQ takes, so a fill lasts about so long
 FILL_STALL_S = 20
 ROUND_TRIPS_MIN = 2000
 LARGE_PREFETCH = 8
@@ -116,48 +114,25 @@ def play_large(site: Site) -> list[Figure]:
 
 def play_latency(site: Site) -> list[Figure]:
     (queue,) = site.queues(1)
-    publishing, consuming = site.channel(), site.consumer([queue], wake=1).channel
-    message = site.message(publishing, "", queue)
-    send, receive = publishing.connection.socket, consuming.connection.socket
-    for sock in (send, receive):
-        set_timeouts(sock, FILL_STALL_S)
-    buffer = memoryview(bytearray(len(message) + 1024))
-    ack = bytearray(ACK.pack(METHOD, CHANNEL, ACK_PAYLOAD_BYTES, BasicAck.ID, 0, 0, END))
-    size = tag = 0
-    times: list[float] = []
+    trip = RoundTrip(site, queue)
+    _repeat(trip, time.perf_counter() + WARM_UP_S, 1)
     start = site.read_clocks()
-    warm = True
-    while warm or tag < ROUND_TRIPS_MIN or time.perf_counter() < start.at_s + site.seconds:
-        if warm and time.perf_counter() > start.at_s + WARM_UP_S / 2:
-            warm = False
-            times.clear()
-            start = site.read_clocks()
-        tag += 1
-        begun = time.perf_counter()
-        send.sendall(message)
-        got = 0
-        while not got or got < size:
-            try:
-                more = receive.recv_into(buffer[got:])
-            except BlockingIOError:
-                raise LoadError(f"message {tag} did not arrive within {FILL_STALL_S} s") from None
-            if not more:
-                raise LoadError("the broker closed the connection")
-            got += more
-            size = size or delivery_bytes(bytes(buffer[:got]))
-        times.append(time.perf_counter() - begun)
-        struct.pack_into(">Q", ack, 11, tag)
-        receive.sendall(ack)
-        if got != size:
-            raise LoadError(f"message {tag} is a delivery of {got} bytes, {size} were due")
+    times = _repeat(trip, start.at_s + site.seconds, ROUND_TRIPS_MIN)
     end = site.read_clocks()
-    check_delivery(bytes(buffer[:size]), tag, site.body_bytes)
-    times.sort()
+    trip.check(site.body_bytes)
     costs = site.rate("", "", start, end, len(times), 0)
+    times.sort()
     return [
         Figure(f"p{percent}", percentile(times, percent) * 1e6, MICROSECONDS, costs.broker_cpu_us, costs.load_cpu_us)
         for percent in (50, 99)
     ]
+
+
+def _repeat(trip: RoundTrip, until_s: float, least: int) -> list[float]:
+    times: list[float] = []
+    while len(times) < least or time.perf_counter() < until_s:
+        times.append(trip.go())
+    return times
 
 
 def play_filldrain(site: Site) -> list[Figure]:
@@ -253,15 +228,29 @@ def _shares(publishers: Sequence[Publisher], consumers: Sequence[Consumer], copi
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario("acks", "1 publisher, 1 consumer: acks in batches of 100, prefetch 1000, transient", BODY_BYTES, play_acks),
+    Scenario(
+        "acks", "1 publisher, 1 consumer: acks in batches of 100, prefetch 1000, transient", BODY_BYTES, play_acks
+    ),
     Scenario("noack", "1 publisher, 1 consumer without acks, transient", BODY_BYTES, play_noack),
     Scenario("kb", "as acks, with bodies of 1 KB", KB_BYTES, play_acks),
-    Scenario("confirms", "confirms in a window of 1000, transient; the queue has a consumer without acks", BODY_BYTES, play_confirms),
+    Scenario(
+        "confirms",
+        "confirms in a window of 1000, transient; the queue has a consumer without acks",
+        BODY_BYTES,
+        play_confirms,
+    ),
     Scenario("persistent", "as confirms, with persistent messages to a durable queue", BODY_BYTES, play_persistent),
-    Scenario("fanout", "1 publisher, a fanout exchange to 10 queues with a consumer each; deliveries", BODY_BYTES, play_fanout),
+    Scenario(
+        "fanout", "1 publisher, a fanout exchange to 10 queues with a consumer each; acks", BODY_BYTES, play_fanout
+    ),
     Scenario("pairs", "5 publishers, each with its queue and consumer; acks", BODY_BYTES, play_pairs),
     Scenario("queues", "1000 queues by key in turn, consumers on 4 connections; acks", BODY_BYTES, play_queues),
-    Scenario("keys", "a topic exchange, 100 keys, a new message-id each time: no two publishes alike; acks", BODY_BYTES, play_keys),
+    Scenario(
+        "keys",
+        "a topic exchange, 100 keys, a new message-id each time: no two publishes alike; acks",
+        BODY_BYTES,
+        play_keys,
+    ),
     Scenario("filldrain", "fill a queue without consumer, then drain it with acks", BODY_BYTES, play_filldrain),
     Scenario("latency", "one message in flight: publish, deliver, ack", BODY_BYTES, play_latency),
     Scenario("large", "bodies of 1 MB in frames of the negotiated size, each acked", LARGE_BYTES, play_large),

@@ -55,7 +55,18 @@ class Reading:
 class Site:
     """Use it in a with-statement: on leaving, connections are closed and all that was declared is deleted."""
 
-    __slots__ = ("_admin", "_channels", "_exchanges", "_queues", "_workers", "body_bytes", "name", "pid", "seconds", "uri")
+    __slots__ = (
+        "_admin",
+        "_channels",
+        "_exchanges",
+        "_queues",
+        "_workers",
+        "body_bytes",
+        "name",
+        "pid",
+        "seconds",
+        "uri",
+    )
 
     def __init__(self, uri: Uri, pid: int | None, seconds: float, body_bytes: int) -> None:
         self.uri = uri
@@ -72,7 +83,9 @@ class Site:
         self._admin = self.channel()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             for worker in self._workers:
                 if error is None:
@@ -112,7 +125,9 @@ class Site:
         self._channels.append(channel)
         return channel
 
-    def consumer(self, queues: Sequence[str], batch: int = BATCH, wake: int = WAKE, prefetch: int = PREFETCH) -> Consumer:
+    def consumer(
+        self, queues: Sequence[str], batch: int = BATCH, wake: int = WAKE, prefetch: int = PREFETCH
+    ) -> Consumer:
         """A consumer of these queues on one channel, not started yet; without acks when batch is 0."""
         channel = self.channel()
         if batch:
@@ -150,7 +165,9 @@ class Site:
 
     def message(self, channel: Channel, exchange: str, key: str, properties: Properties | None = None) -> bytes:
         body = b"x" * self.body_bytes
-        return publish(exchange, key, properties or Properties(delivery_mode=TRANSIENT), body, channel.connection.frame_max)
+        return publish(
+            exchange, key, properties or Properties(delivery_mode=TRANSIENT), body, channel.connection.frame_max
+        )
 
     def start(self, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> None:
         """Start all, and wait until each consumer has got something."""
