@@ -110,9 +110,9 @@ class Channel(Stage):
         self.state = RUNNING
         self.reader_link: Link | None = None  # set by the reader, which is upstream
         self.confirms: Confirms | None = None
-        self.limiter = Limiter(self)
         self.prefetch = 0  # for consumers still to come
         self.consumers: dict[str, Consumer] = {}
+        self.limiter = Limiter(self.consumers)
         self.deliveries_paused = False
         self.last_queue = ""
         self.next_tag = 1
@@ -392,8 +392,7 @@ class Channel(Stage):
             self.send(ChannelCloseOk())
         elif self.state is CLOSING:
             if isinstance(method, ChannelCloseOk):
-                self.state = CLOSED
-                self.peer.channel_gone(self)
+                self._end()
         elif self.state is RUNNING:
             command.perform(self, method)
 
@@ -423,7 +422,12 @@ class Channel(Stage):
         self.finish(0)
         if self.state is RUNNING:
             self._leave()
+        self._end()
+
+    def _end(self) -> None:
         self.state = CLOSED
+        self.mailbox.close()
+        self.reader_link = None
         self.peer.channel_gone(self)
 
     def _leave(self) -> None:

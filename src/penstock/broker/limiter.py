@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.broker.channel import Channel
+    from penstock.broker.consumer import Consumer
 
 
 class Limiter:
-    __slots__ = ("_channel", "prefetch", "unacked")
+    __slots__ = ("_consumers", "prefetch", "unacked")
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, consumers: dict[str, Consumer]) -> None:
+        self._consumers = consumers
         self.prefetch = 0  # 0 is no limit
         self.unacked = 0  # deliveries of all consumers of the channel; basic.get does not count
 
@@ -31,5 +31,5 @@ class Limiter:
 
     def _wake(self) -> None:
         """Any of the channel's consumers may have room now, on whichever queue."""
-        for consumer in self._channel.consumers.values():
+        for consumer in self._consumers.values():
             consumer.queue.mailbox.wake()

@@ -29,6 +29,8 @@ class Outbox:
 
     def send(self, frames: bytes) -> None:
         """One reply, or several frames in one piece."""
+        if self.closed:
+            return
         if not self.frames:
             self._wake_writer()
         self.frames.append(frames)
@@ -43,6 +45,12 @@ class Outbox:
         if not self.frames:
             self._wake_writer()
         return self.frames
+
+    def close(self) -> None:
+        """The socket is gone: nothing more is taken."""
+        self.closed = True
+        self._wake_writer = _nobody
+        self._starving.clear()
 
     def is_full(self) -> bool:
         return self.socket_full or self.closed or self.bytes > GATHER_BYTES_MAX
@@ -63,3 +71,7 @@ class Outbox:
         starving, self._starving = self._starving, {}
         for queue in starving:
             queue.mailbox.wake()
+
+
+def _nobody() -> None:
+    """Who writes for a closed outbox."""

@@ -337,6 +337,7 @@ class Queue(Stage):
         self.consumers.clear()
         self._purge()
         self.unacked.clear()
+        self.mailbox.close()
         self.down()
 
     def cast(self, item: Cast) -> None:

@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         "_header",
         "_heartbeat",
         "_log",
+        "_lost",
         "_timer",
         "_transport",
         "_writer",
@@ -80,6 +81,7 @@ class Connection(asyncio.Protocol):
         self._gone = gone
         self._header = b""
         self._begun = False
+        self._lost = False
         self._decoder = Decoder(limits.message_bytes_max)
         self._heartbeat: Heartbeat | None = None
 
@@ -130,8 +132,11 @@ class Connection(asyncio.Protocol):
         self._timer.cancel()
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        self.outbox.closed = True
+            self._heartbeat = None
+        self._lost = True
+        self._writer.close()
         self._leave()
+        self._let_go()
         if self.user and was not in (CLOSING, CLOSED):
             self._log.info(
                 "connection lost",
@@ -224,6 +229,7 @@ class Connection(asyncio.Protocol):
             self._decoder.forget(channel.number)
         if self.state == CLOSED and not self.reader.lanes:
             self._closed_whole()
+            self._let_go()
 
     # The end, in its four ways: by our error, by the client's wish, by a client that is not let in, by a dead socket.
 
@@ -268,7 +274,6 @@ class Connection(asyncio.Protocol):
         """All channels are done: what the client published before its connection.close is with the queues."""
         if not self.outbox.closed:
             self.send(ConnectionCloseOk())
-            self.outbox.closed = True
             self._writer.close_after_flush()
 
     def _refuse(self, reason: str) -> None:
@@ -296,6 +301,12 @@ class Connection(asyncio.Protocol):
             self.reader.shut_down()
         for queue in list(self.exclusive_queues):
             queue.delete()
+
+    def _let_go(self) -> None:
+        """Once socket and channels are gone: break the circle with the reader, so that memory is free at once."""
+        if self._lost and self.reader is not None and not self.reader.lanes:
+            self.reader.mailbox.close()
+            self.reader = None
 
     # Pausing and heartbeats.
 

@@ -21,6 +21,7 @@ from penstock.amqp.close import CHANNEL_ERROR, NOT_ALLOWED, CloseConnection
 from penstock.amqp.decoder import Command, Item, Oversize, Publishes
 from penstock.amqp.method import (
     ChannelClose,
+    ChannelCloseOk,
     ChannelOpen,
     ChannelOpenOk,
     ConfirmSelect,
@@ -61,12 +62,13 @@ ORDER: Final[dict[type[Method], int]] = {
 class Lane:
     """One channel as its reader sees it: the link to it, and what is parked for it."""
 
-    __slots__ = ("channel", "link", "parked")
+    __slots__ = ("channel", "closing", "link", "parked")
 
     def __init__(self, channel: Channel, link: Link) -> None:
         self.channel = channel
         self.link = link
         self.parked: deque[Publishes | Command] = deque()
+        self.closing = False
 
 
 class Reader(Stage):
@@ -103,13 +105,15 @@ class Reader(Stage):
         lane = self.lanes.get(item.channel)
         if lane is None:
             self._open(item)
+        elif lane.closing:
+            self._receive_after_close(item)
         elif type(item) is Publishes:
             if lane.parked or lane.link.blocking or not self._send_whole(lane, item):
                 self._park(lane, item)
         elif lane.parked and isinstance(item, (Command, Oversize)):
             self._receive_behind(lane, item)
         else:
-            lane.channel.mailbox.cast(item)
+            self._pass(lane, item)
 
     def _open(self, item: Item) -> None:
         if not isinstance(item, Command) or not isinstance(item.method, ChannelOpen):
@@ -134,7 +138,19 @@ class Reader(Stage):
             return
         if order == PUSH:
             self._push(lane)
+        self._pass(lane, item)
+
+    def _pass(self, lane: Lane, item: Item) -> None:
+        lane.closing = isinstance(item, Command) and isinstance(item.method, ChannelClose)
         lane.channel.mailbox.cast(item)
+
+    def _receive_after_close(self, item: Item) -> None:
+        """The client has closed the channel and did not wait for the answer: the rest is ignored, as in RabbitMQ."""
+        if isinstance(item, Command):
+            if isinstance(item.method, ChannelOpen):
+                raise CloseConnection(CHANNEL_ERROR, "second 'channel.open' seen", *_ids(item))
+            if isinstance(item.method, ChannelClose):
+                self._peer.outbox.send(encode_method(ChannelCloseOk(), item.channel))
 
     # Publishes: sent as far as credit goes, the rest parked.
 

@@ -75,7 +75,17 @@ class Writer:
             self._overdue_changed()
         self.outbox.feed_starving()
 
+    def close(self) -> None:
+        """The socket is gone."""
+        self.outbox.close()
+        self._overdue_changed = _nobody
+
     def close_after_flush(self) -> None:
         """Send what is there, then close the socket."""
+        self.outbox.closed = True
         self._closing = True
         self._wake()
+
+
+def _nobody() -> None:
+    """Who pauses a socket that is gone."""

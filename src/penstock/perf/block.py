@@ -29,7 +29,7 @@ from penstock.amqp.properties import Properties, encode_properties
 CHANNEL = 1  # the load tool opens one channel on each connection
 BLOCK_BYTES = 65_536  # about what a sender's socket buffer takes at once; larger measured no cheaper
 BLOCK_MESSAGES_MAX = 500  # so that a stop, which waits for the block's end, comes soon
-BODY_BYTE = b"x"
+NUMBER_BYTES = 8  # a body begins with its message's number in the publisher's cycle, if it is long enough
 
 ACK = struct.Struct(">BHIIQBB")  # head, method id, tag, multiple, end: a whole frame
 ACK_PAYLOAD_BYTES = 13
@@ -53,6 +53,12 @@ class Delivery:
     exchange: str
     routing_key: str
     body_bytes: int
+    number: bytes  # the first bytes of the body
+
+
+def numbered_body(number: int, size: int) -> bytes:
+    """A body that tells which message it is: no two of a cycle are alike, and all are of one size."""
+    return (b"%0*d" % (NUMBER_BYTES, number)).ljust(size, b"x") if size >= NUMBER_BYTES else b"x" * size
 
 
 def publish(exchange: str, routing_key: str, properties: Properties, body: bytes, frame_max: int) -> bytes:
@@ -69,12 +75,6 @@ def block_messages(message_bytes: int) -> int:
 def block(messages: Iterable[bytes]) -> Block:
     wires = list(messages)
     return Block(b"".join(wires), len(wires))
-
-
-def repeated(message: bytes) -> Block:
-    """A block of one message again and again."""
-    count = block_messages(len(message))
-    return Block(message * count, count)
 
 
 def acks(acked: int, delivered: int, batch: int) -> tuple[bytes, int]:
@@ -111,17 +111,27 @@ def read_delivery(buffer: bytes) -> Delivery:
     method_end = _frame_end(buffer, 0, METHOD)
     method = decode_method(buffer[HEAD_BYTES : method_end - 1])
     assert isinstance(method, BasicDeliver)  # delivery_bytes saw its id
-    body_bytes = CONTENT_HEAD.unpack_from(buffer, method_end)[5]
-    return Delivery(method.delivery_tag, method.exchange, method.routing_key, body_bytes)
+    _, _, header_bytes, _, _, body_bytes = CONTENT_HEAD.unpack_from(buffer, method_end)
+    body_at = method_end + header_bytes + OVERHEAD_BYTES + HEAD_BYTES
+    number = buffer[body_at : body_at + NUMBER_BYTES] if body_bytes >= NUMBER_BYTES else b""
+    return Delivery(method.delivery_tag, method.exchange, method.routing_key, body_bytes, number)
 
 
-def check_delivery(buffer: bytes, tag: int, body_bytes: int) -> None:
-    """NotADelivery unless this is the delivery with this tag and a body of this size."""
+def check_delivery(buffer: bytes, tag: int, body_bytes: int, cycle: int = 0) -> None:
+    """NotADelivery unless tag and body size are these and, of a publisher that goes through `cycle` messages in order,
+    the body is the one whose turn it is (0: the order is not known).
+    """
     found = read_delivery(buffer)
     if found.tag != tag:
         raise NotADelivery(f"delivery {tag} carries the tag {found.tag}: messages were lost or doubled")
     if found.body_bytes != body_bytes:
         raise NotADelivery(f"delivery {tag} has a body of {found.body_bytes} bytes, {body_bytes} were published")
+    if cycle and body_bytes >= NUMBER_BYTES:
+        due = numbered_body((tag - 1) % cycle, NUMBER_BYTES)
+        if found.number != due:
+            raise NotADelivery(
+                f"delivery {tag} is message {found.number!r} where {due!r} was due: order or bodies are wrong"
+            )
 
 
 def _frame_end(buffer: bytes | bytearray, start: int, kind: int) -> int:

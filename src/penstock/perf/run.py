@@ -8,6 +8,7 @@ Not here: how a scenario works (scenario.py), how a report looks (table.py).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from penstock.amqp.table import Table
 from penstock.client.connection import ClientError, Closed, Connection
 from penstock.client.uri import Uri, parse_uri
 from penstock.perf.block import NotADelivery
@@ -115,9 +116,16 @@ def _meet(uri: Uri, pid: int | None) -> Broker:
     """Connect once: a wrong address or password shows before anything is measured, and the broker tells its name."""
     with Connection.connect(uri) as connection:
         told = connection.server_properties
-    words = [word for word in (told.get("product"), told.get("version")) if isinstance(word, str)]
-    product = " ".join(words) or "broker"
+    product = _product(told)
     return Broker(uri, pid if pid is not None else listener(uri.host, uri.port), product)
+
+
+def _product(told: Table) -> str:
+    """What the broker is. Penstock behaves like RabbitMQ and says so as `product`; what it is stands beside it."""
+    if "penstock" in told:
+        return f"Penstock {told['penstock']!s}"
+    words = [word for word in (told.get("product"), told.get("version")) if isinstance(word, str)]
+    return " ".join(words) or "broker"
 
 
 def _play_in_turns(report: Report, scenario: Scenario, body_bytes: int, tell: Tell | None) -> None:

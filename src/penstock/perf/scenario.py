@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties
-from penstock.perf.block import block
+from penstock.client.connection import Channel
+from penstock.perf.block import Block, block, block_messages
 from penstock.perf.figure import MEGABYTES_PER_S, MESSAGES_PER_S, MICROSECONDS, Figure, percentile
 from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check, drain
 from penstock.perf.roundtrip import RoundTrip
@@ -27,7 +28,7 @@ PAIRS = 5
 QUEUES = 1000
 QUEUE_CONNECTIONS = 4
 KEYS = 100
-KEYED_BLOCKS = 10  # so that a message comes again only after some thousand others
+IDENTIFIED_MESSAGES = 10_000  # a message-id comes again only after so many others
 FILL_MESSAGES_PER_S = 50_000  # for each second asked for; about what RabbitMQ takes, so a fill lasts about so long
 FILL_STALL_S = 20
 ROUND_TRIPS_MIN = 2000
@@ -86,24 +87,37 @@ def play_queues(site: Site) -> list[Figure]:
     return _flow(site, [site.publisher_of(channel, [rounds])], consumers)
 
 
+def play_ids(site: Site) -> list[Figure]:
+    (queue,) = site.queues(1)
+    channel = site.channel()
+    return _flow(site, [site.publisher_of(channel, _identified(site, channel, "", [queue]))], [site.consumer([queue])])
+
+
 def play_keys(site: Site) -> list[Figure]:
     (queue,) = site.queues(1)
     exchange = site.exchange("topic")
     site.bind([queue], exchange, ["stock.#"])
     channel = site.channel()
-    blocks = [
-        block(
-            site.message(
-                channel,
-                exchange,
-                f"stock.{index % KEYS:02d}.price",
-                Properties(delivery_mode=TRANSIENT, message_id=f"{turn:04d}-{index:04d}"),
-            )
-            for index in range(KEYS * 5)
+    keys = [f"stock.{index:02d}.price" for index in range(KEYS)]
+    return _flow(
+        site, [site.publisher_of(channel, _identified(site, channel, exchange, keys))], [site.consumer([queue])]
+    )
+
+
+def _identified(site: Site, channel: Channel, exchange: str, keys: Sequence[str]) -> list[Block]:
+    """Blocks in which every message has a message-id of its own, and the keys take turns."""
+    messages = [
+        site.message(
+            channel,
+            exchange,
+            keys[number % len(keys)],
+            Properties(delivery_mode=TRANSIENT, message_id=f"{number:08d}"),
+            number,
         )
-        for turn in range(KEYED_BLOCKS)
+        for number in range(IDENTIFIED_MESSAGES)
     ]
-    return _flow(site, [site.publisher_of(channel, blocks)], [site.consumer([queue])])
+    step = block_messages(len(messages[0]))
+    return [block(messages[start : start + step]) for start in range(0, len(messages), step)]
 
 
 def play_large(site: Site) -> list[Figure]:
@@ -146,7 +160,7 @@ def play_filldrain(site: Site) -> list[Figure]:
     _await_count(site, publisher, queue, messages)
     filled = site.read_clocks()
     consumer = site.consumer([])
-    consumer.expected = messages
+    consumer.expected, consumer.cycle = messages, publisher.cycle
     draining = site.read_clocks()
     site.consume(consumer, [queue])
     site.start([], [consumer])
@@ -182,9 +196,12 @@ def _flow(
     """Publishers to consumers. Several publishers mean pairs; else each consumer gets its share of what one sends."""
     if len(publishers) > 1:
         for publisher, consumer in zip(publishers, consumers, strict=True):
-            publisher.consumers = [consumer]
+            publisher.consumers, consumer.cycle = [consumer], publisher.cycle
     else:
         publishers[0].consumers, publishers[0].copies = consumers, copies
+        for consumer in consumers:
+            # A consumer that gets only a share, of many queues, sees no order that is promised.
+            consumer.cycle = publishers[0].cycle if copies == len(consumers) else 0
     start, end, messages = _measure(site, publishers, consumers, lambda: sum(one.received for one in consumers))
     drain(publishers, consumers, lambda: _shares(publishers, consumers, copies))
     amount = messages * site.body_bytes / 1e6 if unit == MEGABYTES_PER_S else messages
@@ -215,6 +232,7 @@ def _confirmed(site: Site, durable: bool, delivery_mode: int) -> list[Figure]:
     (queue,) = site.queues(1, durable)
     consumer = site.consumer([queue], batch=0, wake=WAKE_UNACKED)
     publisher = site.confirmed_publisher(queue, CONFIRM_WINDOW, delivery_mode)
+    consumer.cycle = publisher.cycle
     start, end, messages = _measure(site, [publisher], [consumer], lambda: publisher.confirmed)
     drain([publisher], [consumer], lambda: [publisher.sent])
     return [site.rate("", MESSAGES_PER_S, start, end, messages, messages)]
@@ -228,29 +246,20 @@ def _shares(publishers: Sequence[Publisher], consumers: Sequence[Consumer], copi
 
 
 SCENARIOS: tuple[Scenario, ...] = (
-    Scenario(
-        "acks", "1 publisher, 1 consumer: acks in batches of 100, prefetch 1000, transient", BODY_BYTES, play_acks
-    ),
-    Scenario("noack", "1 publisher, 1 consumer without acks, transient", BODY_BYTES, play_noack),
+    Scenario("acks", "1 publisher, 1 consumer: acks in batches of 100, prefetch 1000", BODY_BYTES, play_acks),
+    Scenario("noack", "1 publisher, 1 consumer without acks", BODY_BYTES, play_noack),
     Scenario("kb", "as acks, with bodies of 1 KB", KB_BYTES, play_acks),
+    Scenario("ids", "as acks, with a new message-id each time: no two heads alike", BODY_BYTES, play_ids),
+    Scenario("keys", "as ids, through a topic exchange with 100 keys in turn", BODY_BYTES, play_keys),
     Scenario(
-        "confirms",
-        "confirms in a window of 1000, transient; the queue has a consumer without acks",
-        BODY_BYTES,
-        play_confirms,
+        "confirms", "confirms in a window of 1000; the queue has a consumer without acks", BODY_BYTES, play_confirms
     ),
-    Scenario("persistent", "as confirms, with persistent messages to a durable queue", BODY_BYTES, play_persistent),
+    Scenario("persistent", "as confirms, persistent messages to a durable queue", BODY_BYTES, play_persistent),
     Scenario(
         "fanout", "1 publisher, a fanout exchange to 10 queues with a consumer each; acks", BODY_BYTES, play_fanout
     ),
     Scenario("pairs", "5 publishers, each with its queue and consumer; acks", BODY_BYTES, play_pairs),
     Scenario("queues", "1000 queues by key in turn, consumers on 4 connections; acks", BODY_BYTES, play_queues),
-    Scenario(
-        "keys",
-        "a topic exchange, 100 keys, a new message-id each time: no two publishes alike; acks",
-        BODY_BYTES,
-        play_keys,
-    ),
     Scenario("filldrain", "fill a queue without consumer, then drain it with acks", BODY_BYTES, play_filldrain),
     Scenario("latency", "one message in flight: publish, deliver, ack", BODY_BYTES, play_latency),
     Scenario("large", "bodies of 1 MB in frames of the negotiated size, each acked", LARGE_BYTES, play_large),

@@ -30,7 +30,7 @@ from penstock.amqp.method import (
 from penstock.amqp.properties import TRANSIENT, Properties
 from penstock.client.connection import Channel, ClientError, Connection
 from penstock.client.uri import Uri
-from penstock.perf.block import Block, publish, repeated
+from penstock.perf.block import Block, block, block_messages, numbered_body, publish
 from penstock.perf.cpu import per_message_us, used_s
 from penstock.perf.figure import Figure
 from penstock.perf.load import ConfirmedPublisher, Consumer, LoadError, Publisher, Worker, check
@@ -144,9 +144,11 @@ class Site:
         channel.connection.send(b"".join(encode_method(method, channel.number) for method in consumes))
 
     def publisher(self, exchange: str, key: str, limit: int | None = None) -> Publisher:
-        """A publisher of one transient message again and again, not started yet."""
+        """A publisher of transient messages that differ in their bodies only, not started yet."""
         channel = self.channel()
-        return self.publisher_of(channel, [repeated(self.message(channel, exchange, key))], limit)
+        count = block_messages(len(self.message(channel, exchange, key)))
+        messages = (self.message(channel, exchange, key, number=number) for number in range(count))
+        return self.publisher_of(channel, [block(messages)], limit)
 
     def publisher_of(self, channel: Channel, blocks: Sequence[Block], limit: int | None = None) -> Publisher:
         publisher = Publisher(channel, blocks, limit)
@@ -156,18 +158,20 @@ class Site:
     def confirmed_publisher(self, key: str, window: int, delivery_mode: int) -> ConfirmedPublisher:
         channel = self.channel()
         channel.call(ConfirmSelect(), ConfirmSelectOk)
-        wire = self.message(channel, "", key, Properties(delivery_mode=delivery_mode))
+        properties = Properties(delivery_mode=delivery_mode)
         # A tenth of the window at a time: the broker has always something to do while confirms travel.
         count = max(1, window // 10)
-        publisher = ConfirmedPublisher(channel, [Block(wire * count, count)], window)
+        publisher = ConfirmedPublisher(
+            channel, [block(self.message(channel, "", key, properties, number) for number in range(count))], window
+        )
         self._workers.append(publisher)
         return publisher
 
-    def message(self, channel: Channel, exchange: str, key: str, properties: Properties | None = None) -> bytes:
-        body = b"x" * self.body_bytes
-        return publish(
-            exchange, key, properties or Properties(delivery_mode=TRANSIENT), body, channel.connection.frame_max
-        )
+    def message(
+        self, channel: Channel, exchange: str, key: str, properties: Properties | None = None, number: int = 0
+    ) -> bytes:
+        found = properties or Properties(delivery_mode=TRANSIENT)
+        return publish(exchange, key, found, numbered_body(number, self.body_bytes), channel.connection.frame_max)
 
     def start(self, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> None:
         """Start all, and wait until each consumer has got something."""

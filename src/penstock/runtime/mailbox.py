@@ -10,7 +10,7 @@ Not here: whose turn it is (scheduler.py), how much may wait (credit/).
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.runtime.scheduler import Scheduler
 
@@ -32,12 +32,30 @@ class Worker(Protocol[Item_contra]):
         ...
 
 
+class Nobody:
+    """The worker of a closed mailbox: takes everything, does nothing."""
+
+    __slots__ = ()
+
+    def take(self, item: object) -> int:
+        return 1
+
+    def take_urgent(self, item: object) -> None:
+        return
+
+    def finish(self, budget: int) -> bool:
+        return False
+
+
+NOBODY: Final = Nobody()
+
+
 class Mailbox(Generic[Item]):
     __slots__ = ("delay_us", "holds", "ordinary", "scheduled", "scheduler", "urgent", "worker")
 
     def __init__(self, scheduler: Scheduler, worker: Worker[Item]) -> None:
         self.scheduler = scheduler
-        self.worker = worker
+        self.worker: Worker[Item] = worker
         self.ordinary: deque[Item] = deque()
         self.urgent: deque[Item] = deque()
         self.scheduled = False
@@ -63,10 +81,19 @@ class Mailbox(Generic[Item]):
         self.holds += 1
 
     def release(self) -> None:
+        if self.worker is NOBODY:
+            return
         assert self.holds > 0, "released a mailbox that nobody holds"
         self.holds -= 1
         if not self.holds:
             self.wake()
+
+    def close(self) -> None:
+        """The stage is gone. It is let go of, so that its memory is free at once and not when cycles are looked for."""
+        self.worker = NOBODY
+        self.ordinary.clear()
+        self.urgent.clear()
+        self.holds = 0
 
     def run(self, budget: int) -> int:
         """One turn of the stage: urgent first, then ordinary until the budget is spent. Returns what it cost."""

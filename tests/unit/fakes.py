@@ -1,0 +1,321 @@
+"""Fakes: a broker without loop and sockets, on a clock that is turned by hand. All unit tests' fakes are here.
+
+HandLoop runs a real Scheduler turn by turn; House puts a real Broker on it; FakePeer is one client's connection as the
+broker sees it, with a real Reader, and reads back what was sent to it; FakeTransport is the socket below net/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from penstock.amqp import content
+from penstock.amqp.close import CloseConnection
+from penstock.amqp.decoder import Acks, Command, Nack, Publish, Publishes
+from penstock.amqp.frame import BODY, FRAME_MAX_BYTES, HEAD, HEAD_BYTES, HEADER, METHOD, OVERHEAD_BYTES
+from penstock.amqp.method import (
+    BasicConsume,
+    BasicDeliver,
+    BasicGetOk,
+    BasicPublish,
+    BasicReturn,
+    ChannelOpen,
+    ChannelOpenOk,
+    Method,
+    QueueDeclare,
+    decode_method,
+    encode_method,
+)
+from penstock.broker.broker import Broker
+from penstock.broker.channel import Channel
+from penstock.broker.outbox import Outbox
+from penstock.broker.queue import Queue
+from penstock.credit import Hop, Spec
+from penstock.net.reader import Reader
+from penstock.runtime import FakeClock, Mailbox, Scheduler
+
+TURNS_MAX = 20_000  # a test that needs more has stages that wake each other for ever
+NO_PROPERTIES = b"\x00\x00"
+
+
+class HandLoop:
+    """The event loop's side of the scheduler: it only notes that a turn was asked for."""
+
+    def __init__(self, **budgets: int) -> None:
+        self.clock = FakeClock()
+        self.awake = False
+        self.wakes = 0
+        self.scheduler = Scheduler(self.clock, self._wake, **budgets)
+
+    def _wake(self) -> None:
+        assert not self.awake, "the loop was asked twice for one turn"
+        self.awake = True
+        self.wakes += 1
+
+    def turn(self) -> None:
+        self.awake = False
+        self.scheduler.turn()
+
+    def run_until_idle(self) -> int:
+        """Turns as long as the scheduler asks for them; how many there were."""
+        turns = 0
+        while self.awake:
+            self.turn()
+            turns += 1
+            assert turns < TURNS_MAX, f"no end: {self.scheduler!r}"
+        return turns
+
+
+class House(HandLoop):
+    """A broker on a HandLoop. Both hops have the same credit, in messages; bytes are off unless given."""
+
+    def __init__(
+        self,
+        credit: str = "400,200",
+        credit_bytes: str = "0,0",
+        *,
+        channel_delay_us: int = 0,
+        queue_delay_us: int = 0,
+        **budgets: int,
+    ) -> None:
+        super().__init__(**budgets)
+        messages, bytes_ = Spec.parse(credit), Spec.parse(credit_bytes)
+        self.broker = Broker(
+            self.scheduler,
+            Hop("reader_channel", messages, bytes_),
+            Hop("channel_queue", messages, bytes_),
+            channel_delay_us,
+            queue_delay_us,
+        )
+        self.vhost = self.broker.vhosts["/"]
+
+    def peer(self, name: str = "peer", **options: Any) -> FakePeer:
+        return FakePeer(self, name, **options)
+
+    def queue(self, name: str = "q", **options: Any) -> Queue:
+        """Declared without a channel."""
+        return self.vhost.declare_queue(QueueDeclare(name, **options), self.peer("declarer"))
+
+
+class Said:
+    """One method that the broker sent, with its content if it has one."""
+
+    __slots__ = ("body", "channel", "method", "wire")
+
+    def __init__(self, channel: int, method: Method) -> None:
+        self.channel = channel
+        self.method = method
+        self.wire = b""
+        self.body: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<Said {self.channel} {self.method!r} {self.body!r}>"
+
+
+def read_said(stream: bytes) -> list[Said]:
+    """What a client would read from these bytes; strict about frames, so that a broken stream fails the test."""
+    said: list[Said] = []
+    open_contents: dict[int, Said] = {}
+    pos = 0
+    while pos < len(stream):
+        kind, channel, size = HEAD.unpack_from(stream, pos)
+        stop = pos + size + OVERHEAD_BYTES
+        assert stop <= len(stream), "cut in the middle of a frame"
+        assert stream[stop - 1] == 0xCE, "a frame without its end"
+        payload = stream[pos + HEAD_BYTES : stop - 1]
+        if kind == METHOD:
+            assert channel not in open_contents, f"a method inside a content on channel {channel}"
+            one = Said(channel, decode_method(payload))
+            said.append(one)
+            if isinstance(one.method, (BasicDeliver, BasicGetOk, BasicReturn)):
+                open_contents[channel] = one
+        else:
+            one = open_contents[channel]
+            assert kind == (BODY if one.wire else HEADER), f"frame type {kind} out of order"
+            one.wire += stream[pos:stop]
+            if len(content.body(one.wire)) == content.body_size(one.wire):
+                one.body = content.body(one.wire)
+                del open_contents[channel]
+        pos = stop
+    assert not open_contents, "a content that is not finished"
+    return said
+
+
+@lru_cache(maxsize=None)
+def publish_method(channel: int, key: str, exchange: str = "", mandatory: bool = False) -> Publish:
+    """One object per method, as the decoder makes them: routes are cached by it."""
+    return Publish(channel, encode_method(BasicPublish(exchange, key, mandatory), channel)[HEAD_BYTES:-1])
+
+
+def make_wire(body: bytes, channel: int = 1, properties: bytes = NO_PROPERTIES, frame_max: int = FRAME_MAX_BYTES) -> bytes:
+    return content.build_basic(channel, properties, body, frame_max)
+
+
+def make_publishes(
+    channel: int,
+    key: str,
+    bodies: Sequence[bytes],
+    exchange: str = "",
+    mandatory: bool = False,
+    properties: bytes = NO_PROPERTIES,
+) -> Publishes:
+    publish = publish_method(channel, key, exchange, mandatory)
+    wires = [make_wire(body, channel, properties) for body in bodies]
+    return Publishes(channel, [(publish, wire) for wire in wires], sum(map(len, wires)), True)
+
+
+class FakePeer:
+    """One client's connection: broker/peer.py for the broker, and the client's own hands for the test."""
+
+    def __init__(
+        self,
+        house: House,
+        name: str,
+        frame_max: int = FRAME_MAX_BYTES,
+        channel_max: int = 2047,
+        parked_bytes_max: int = 1 << 20,
+        notify_cancel: bool = True,
+    ) -> None:
+        self.house = house
+        self.name = name
+        self.user = "guest"
+        self.vhost = house.vhost
+        self.frame_max = frame_max
+        self.notify_cancel = notify_cancel
+        self.exclusive_queues: dict[Queue, None] = {}
+        self.outbox = Outbox(lambda: house.scheduler.call_after_turn(self.flush))
+        self.reader = Reader(house.broker, self, channel_max, parked_bytes_max, self._fullness_changed)
+        self.is_paused = False  # as the socket would be
+        self.pauses = 0
+        self.errors: list[CloseConnection] = []
+        self.frames: list[bytes] = []
+
+    # For the broker.
+
+    def fail(self, error: CloseConnection) -> None:
+        self.errors.append(error)
+
+    def channel_gone(self, channel: Channel) -> None:
+        lane = self.reader.lanes.get(channel.number)
+        if lane is not None and lane.channel is channel:
+            self.reader.forget(channel.number)
+
+    def _fullness_changed(self) -> None:
+        self.is_paused = self.reader.is_full
+        self.pauses += self.is_paused
+
+    def flush(self) -> None:
+        self.frames += self.outbox.emptied()
+
+    # For the test.
+
+    def open(self, number: int = 1) -> Channel:
+        self.tell(number, ChannelOpen())
+        channel = self.reader.lanes[number].channel
+        self.house.run_until_idle()
+        assert [type(said.method) for said in self.said()] == [ChannelOpenOk]
+        return channel
+
+    def tell(self, number: int, method: Method) -> None:
+        """Send it; nothing runs yet."""
+        self.reader.receive(Command(number, method))
+
+    def ask(self, number: int, method: Method) -> list[Method]:
+        """Send it, let everything run; the methods that came since the last look."""
+        self.tell(number, method)
+        return self.methods()
+
+    def publish(self, number: int, key: str, *bodies: bytes, **options: Any) -> None:
+        self.reader.receive(make_publishes(number, key, bodies, **options))
+
+    def publish_singly(self, number: int, key: str, count: int) -> None:
+        """As many items of one message each: the queue can then take exactly n."""
+        for at in range(count):
+            self.publish(number, key, b"%d" % at)
+
+    def ack(self, number: int, *tags: int, multiple: bool = False) -> None:
+        self.reader.receive(Acks(number, [(tag, multiple) for tag in tags]))
+
+    def nack(self, number: int, tag: int, multiple: bool = False, requeue: bool = True) -> None:
+        self.reader.receive(Nack(number, 120, tag, multiple, requeue))
+
+    def consume(self, number: int, queue: str = "q", tag: str = "c", **options: Any) -> None:
+        self.tell(number, BasicConsume(queue, tag, **options))
+
+    def said(self) -> list[Said]:
+        """Let everything run; what came since the last look."""
+        self.house.run_until_idle()
+        frames, self.frames = self.frames, []
+        return read_said(b"".join(frames))
+
+    def methods(self) -> list[Method]:
+        return [said.method for said in self.said()]
+
+    def deliveries(self) -> list[tuple[str, bytes]]:
+        """Consumer tag and body of what was delivered since the last look; other methods are passed over."""
+        return [
+            (said.method.consumer_tag, said.body or b"")
+            for said in self.said()
+            if isinstance(said.method, BasicDeliver)
+        ]
+
+    def bodies(self) -> list[bytes]:
+        return [body for _, body in self.deliveries()]
+
+
+def take_by_hand(mailbox: Mailbox[Any], count: int) -> None:
+    """Let a held stage take this many items, and nothing else."""
+    for _ in range(count):
+        mailbox.worker.take(mailbox.ordinary.popleft())
+
+
+class FakeTransport(asyncio.Transport):
+    """A socket: what was written, whether it is read from, whether it is closing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.unsent_bytes = 0  # set by the test: what the peer has not read yet
+        self.is_paused = False
+        self.closing = False
+        self.aborted = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closing, "written to a socket that is closing"
+        self.written.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+        assert low is not None
+        assert low < high
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_reading(self) -> bool:
+        return not self.is_paused and not self.closing
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("127.0.0.1", 50_000), "socket": FakeSocket()}.get(name, default)
+
+
+class FakeSocket:
+    def setsockopt(self, *option: int) -> None:
+        return
