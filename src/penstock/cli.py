@@ -11,6 +11,7 @@ import typer
 
 from penstock import __version__
 from penstock.config import ConfigError, load
+from penstock.perf.command import perf
 from penstock.server import Server, StartError, prepare_data, run_loop
 from penstock.server import serve as run_server
 
@@ -18,9 +19,12 @@ app = typer.Typer(
     name="penstock",
     help="An AMQP 0-9-1 broker with credit-based back-pressure.",
     no_args_is_help=True,
+    rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command()(perf)
 
 
 def fail(text: str) -> typer.Exit:
@@ -32,7 +36,7 @@ def address(text: str) -> tuple[str, int]:
     """`host:port`, with an IPv6 host in brackets."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise typer.BadParameter(f"{text!r} is not host:port, as 127.0.0.1:5672")
+        raise ConfigError(f"{text!r} is not an address host:port, as 127.0.0.1:5672")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
@@ -54,10 +58,10 @@ def serve(
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
     """Run the broker until it is told to stop (SIGTERM, Ctrl-C)."""
-    host, port = address(listen)
-    if management is not None:
-        address(management)
     try:
+        host, port = address(listen)
+        if management is not None:
+            address(management)
         loaded = load(config, os.environ, settings or [])
         prepare_data(data)
         run_loop(run_server(loaded, host, port, _ready))

@@ -7,13 +7,11 @@ broker sees it, with a real Reader, and reads back what was sent to it; FakeTran
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from penstock.amqp import content
 from penstock.amqp.close import CloseConnection
-from penstock.amqp.decoder import Acks, Command, Nack, Publish, Publishes
+from penstock.amqp.decoder import Acks, Command, Decoder, Nack, Publish
 from penstock.amqp.frame import BODY, FRAME_MAX_BYTES, HEAD, HEAD_BYTES, HEADER, METHOD, OVERHEAD_BYTES
 from penstock.amqp.method import (
     BasicConsume,
@@ -143,27 +141,12 @@ def read_said(stream: bytes) -> list[Said]:
     return said
 
 
-@lru_cache(maxsize=None)
-def publish_method(channel: int, key: str, exchange: str = "", mandatory: bool = False) -> Publish:
-    """One object per method, as the decoder makes them: routes are cached by it."""
-    return Publish(channel, encode_method(BasicPublish(exchange, key, mandatory), channel)[HEAD_BYTES:-1])
+def publish_method(channel: int, key: str) -> Publish:
+    return Publish(channel, encode_method(BasicPublish("", key), channel)[HEAD_BYTES:-1])
 
 
 def make_wire(body: bytes, channel: int = 1, properties: bytes = NO_PROPERTIES, frame_max: int = FRAME_MAX_BYTES) -> bytes:
     return content.build_basic(channel, properties, body, frame_max)
-
-
-def make_publishes(
-    channel: int,
-    key: str,
-    bodies: Sequence[bytes],
-    exchange: str = "",
-    mandatory: bool = False,
-    properties: bytes = NO_PROPERTIES,
-) -> Publishes:
-    publish = publish_method(channel, key, exchange, mandatory)
-    wires = [make_wire(body, channel, properties) for body in bodies]
-    return Publishes(channel, [(publish, wire) for wire in wires], sum(map(len, wires)), True)
 
 
 class FakePeer:
@@ -191,6 +174,8 @@ class FakePeer:
         self.pauses = 0
         self.errors: list[CloseConnection] = []
         self.frames: list[bytes] = []
+        self._decoder = Decoder(body_max=1 << 30)
+        self._decoder.frame_max = FRAME_MAX_BYTES
 
     # For the broker.
 
@@ -227,8 +212,34 @@ class FakePeer:
         self.tell(number, method)
         return self.methods()
 
-    def publish(self, number: int, key: str, *bodies: bytes, **options: Any) -> None:
-        self.reader.receive(make_publishes(number, key, bodies, **options))
+    def publish(
+        self,
+        number: int,
+        key: str,
+        *bodies: bytes,
+        exchange: str = "",
+        mandatory: bool = False,
+        properties: bytes = NO_PROPERTIES,
+    ) -> None:
+        """These messages as one read from the socket brings them: one item."""
+        method = encode_method(BasicPublish(exchange, key, mandatory), number)
+        self._receive(b"".join(method + make_wire(body, number, properties) for body in bodies))
+
+    def publish_mixed(self, number: int, *keys_and_bodies: tuple[str, bytes], exchange: str = "") -> None:
+        """Messages with other keys in one item."""
+        self._receive(
+            b"".join(
+                encode_method(BasicPublish(exchange, key), number) + make_wire(body, number)
+                for key, body in keys_and_bodies
+            )
+        )
+
+    def _receive(self, stream: bytes) -> None:
+        items = self._decoder.feed(stream)
+        assert len(items) == (1 if stream else 0)
+        assert self._decoder.error is None
+        for item in items:
+            self.reader.receive(item)
 
     def publish_singly(self, number: int, key: str, count: int) -> None:
         """As many items of one message each: the queue can then take exactly n."""

@@ -57,6 +57,7 @@ class RawClient:
         self.frame_max = 131_072
         self.heartbeats = 0
         self._buffer = b""
+        self._at = 0  # what of the buffer is read already
 
     def __enter__(self) -> RawClient:
         return self
@@ -189,7 +190,7 @@ class RawClient:
 
     def expect_gone(self) -> bytes:
         """The broker closes the socket; what it said before."""
-        said = self._buffer
+        said = self._buffer[self._at :]
         while True:
             try:
                 data = self.socket.recv(65536)
@@ -209,16 +210,17 @@ class RawClient:
         self.close_socket()
 
     def _read(self, size: int) -> bytes:
-        while len(self._buffer) < size:
+        while len(self._buffer) - self._at < size:
             try:
                 data = self.socket.recv(262_144)
             except ConnectionResetError:
                 raise Gone("reset") from None
             if not data:
-                raise Gone(f"{len(self._buffer)} bytes of {size} were left")
-            self._buffer += data
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
+                raise Gone(f"{len(self._buffer) - self._at} bytes of {size} were left")
+            self._buffer = self._buffer[self._at :] + data
+            self._at = 0
+        self._at += size
+        return self._buffer[self._at - size : self._at]
 
 
 def publish_bytes(

@@ -196,7 +196,7 @@ def test_a_cancelled_consumer_gets_no_more(broker: LiveBroker) -> None:
 def test_a_body_of_any_size_arrives_whole(broker: LiveBroker, size: int) -> None:
     async def work(connection: AbstractRobustConnection) -> None:
         channel = await connection.channel()
-        queue = await channel.declare_queue("größe")
+        queue = await channel.declare_queue("q")
         body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
         await publish(channel, queue.name, body)
         assert (await queue.get(timeout=10)).body == body
@@ -243,7 +243,7 @@ def test_properties_and_headers_of_every_type_arrive_unchanged(broker: LiveBroke
         for name, value in headers.items():
             assert got.headers[name] == value, name
         for name, value in sent.info().items():
-            if name != "headers":
+            if name != "headers" and value is not None:
                 assert got.info()[name] == value, name
 
     run(broker, work)

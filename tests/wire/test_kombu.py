@@ -88,10 +88,11 @@ def test_a_simple_queue_keeps_order_and_counts(connection: Connection) -> None:
     assert got == list(range(20))
     with pytest.raises(queue.Empty):
         queue.get_nowait()
-    queue.put("left")
-    wait_until(lambda: queue.qsize() == 1)
-    assert queue.clear() == 1
     queue.close()
+    other = connection.SimpleQueue("never read")
+    other.put("left")
+    assert other.clear() == 1
+    other.close()
 
 
 def test_a_simple_buffer_goes_with_its_last_user(connection: Connection, broker: LiveBroker) -> None:
@@ -182,7 +183,7 @@ def test_a_mandatory_message_without_a_route_is_returned(connection: Connection)
     drain_until(connection, returned, 1)
     error, exchange, routing_key, message = returned[0]
     assert error.reply_code == 312
-    assert (exchange, routing_key, message.body) == ("", "nowhere", '"lost"')
+    assert (exchange, routing_key, message.body) == ("", "nowhere", "lost")
 
 
 def test_ensure_publishes_again_after_the_connection_was_lost(connection: Connection, broker: LiveBroker) -> None:
@@ -291,7 +292,7 @@ def test_a_body_of_any_size_arrives_whole(connection: Connection, size: int) -> 
     body = b"x" * size
     Producer(channel).publish(body, routing_key="q", content_type="application/data", content_encoding="binary")
     message = queue.get(no_ack=True, accept={"application/data"})
-    assert bytes(message.body) == body
+    assert (message.body or b"") == body  # py-amqp has "" for no body at all
 
 
 def test_errors_are_the_exceptions_of_py_amqp(connection: Connection, broker: LiveBroker) -> None:

@@ -35,7 +35,7 @@ from penstock.amqp.properties import check_properties
 
 PUBLISH_CACHE_MAX: Final = 4096  # distinct publish methods remembered per connection; then forgotten all at once
 
-GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed
+GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed and plain
 GOOD_PROPERTIES_BYTES_MAX: Final = 256
 
 PUBLISH: Final = BasicPublish.ID
@@ -83,15 +83,17 @@ Message = tuple[Publish, bytes]  # how it was published, and its content as it w
 
 
 class Publishes:
-    """Consecutive publishes of one channel. `alike`: all with the same method, so that one routing serves them all."""
+    """Consecutive publishes of one channel. `alike`: all with the same method, so that one routing serves them all;
+    `plain`: none has a property that the broker has rules for."""
 
-    __slots__ = ("alike", "bytes", "channel", "messages")
+    __slots__ = ("alike", "bytes", "channel", "messages", "plain")
 
-    def __init__(self, channel: int, messages: list[Message], bytes_: int, alike: bool) -> None:
+    def __init__(self, channel: int, messages: list[Message], bytes_: int, alike: bool, plain: bool = True) -> None:
         self.channel = channel
         self.messages = messages
         self.bytes = bytes_  # of the contents
         self.alike = alike
+        self.plain = plain
 
     def __repr__(self) -> str:
         first = self.messages[0][0]
@@ -151,13 +153,14 @@ Item = Publishes | Acks | Nack | Command | Oversize
 class _Content:
     """A content that is still coming: whole frames in `parts`, then, if they come small, bare bytes in `crumbs`."""
 
-    __slots__ = ("crumbs", "dropped", "headed", "left", "parts", "publish")
+    __slots__ = ("crumbs", "dropped", "headed", "left", "parts", "plain", "publish")
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
         self.parts: list[bytes] = []
         self.crumbs = bytearray()
         self.headed = False
+        self.plain = True
         self.left = 0
         self.dropped = False
 
@@ -281,7 +284,7 @@ class Decoder:
             at = pos + method_bytes
             done = self._whole_content(buf, at, channel)
             if not done:
-                # Cut by the end of the buffer, in several body frames, or wrong: the rest goes frame by frame.
+                # Cut by the end of the buffer, in several body frames, not plain, or wrong: it goes frame by frame.
                 self._contents[channel] = _Content(publish)
                 stop = at
                 break
@@ -300,22 +303,22 @@ class Decoder:
                 stop = pos
                 break
         if messages:
-            self._add(channel, messages, pos - begin - len(messages) * method_bytes, items)
+            self._add(channel, messages, pos - begin - len(messages) * method_bytes, True, items)
         return stop
 
-    def _add(self, channel: int, messages: list[Message], bytes_: int, items: list[Item]) -> None:
+    def _add(self, channel: int, messages: list[Message], bytes_: int, plain: bool, items: list[Item]) -> None:
         """Publishes that follow each other on a channel are one item, whatever their methods."""
         if items:
             last = items[-1]
-            if type(last) is Publishes and last.channel == channel:
+            if type(last) is Publishes and last.channel == channel and last.plain == plain:
                 last.alike = last.alike and last.messages[0][0] is messages[0][0]
                 last.messages += messages
                 last.bytes += bytes_
                 return
-        items.append(Publishes(channel, messages, bytes_, True))
+        items.append(Publishes(channel, messages, bytes_, True, plain))
 
     def _whole_content(self, buf: bytes, at: int, channel: int) -> int:
-        """Where the content ends whose header frame begins here, if it is all there, right, and in one body frame."""
+        """Where the content ends whose header frame begins here, if whole, right, plain, and in one body frame."""
         end = len(buf)
         if end - at < CONTENT_HEAD_BYTES:
             return 0
@@ -333,7 +336,8 @@ class Decoder:
         properties = buf[at + FLAGS_OFFSET : body_at - 1]
         if properties not in self._good_properties:
             try:
-                self._check_properties(properties)
+                if not self._check_properties(properties):
+                    return 0
             except CloseConnection:
                 return 0  # raised again, in its turn
         return done
@@ -360,13 +364,14 @@ class Decoder:
             return
         items.append(Command(channel, decode_method(buf[pos + HEAD_BYTES : stop - 1])))
 
-    def _check_properties(self, properties: bytes) -> None:
-        """Broken properties are the publisher's fault: found here, not by whoever reads them later."""
-        check_properties(properties, 0, len(properties))
-        if len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
+    def _check_properties(self, properties: bytes) -> bool:
+        """Broken properties are the publisher's fault: found here, not by whoever reads them later. True if plain."""
+        plain = check_properties(properties, 0, len(properties))
+        if plain and len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
             if len(self._good_properties) >= GOOD_PROPERTIES_MAX:
                 self._good_properties.clear()
             self._good_properties.add(properties)
+        return plain
 
     def _header(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
         content = self._contents.get(channel)
@@ -381,7 +386,7 @@ class Decoder:
             )
         if weight:
             raise _unexpected(content)
-        self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
+        content.plain = self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
         content.headed = True
         content.left = size
         if size > self.body_max:
@@ -416,7 +421,7 @@ class Decoder:
         for at in range(0, len(content.crumbs), step):
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
         wire = content.parts[0] if len(content.parts) == 1 else b"".join(content.parts)
-        self._add(channel, [(content.publish, wire)], len(wire), items)
+        self._add(channel, [(content.publish, wire)], len(wire), content.plain, items)
 
 
 def _unexpected(content: _Content | None) -> CloseConnection:

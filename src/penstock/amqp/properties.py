@@ -38,6 +38,7 @@ _CLUSTER_ID: Final = 1 << 2
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
+DIRECT_REPLY_TO: Final = b"amq.rabbitmq.reply-to"
 _LATER_STRINGS: Final = (_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _TYPE, _USER_ID, _APP_ID, _CLUSTER_ID)
 
 
@@ -148,9 +149,13 @@ def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
     return mode
 
 
-def check_properties(buf: bytes, pos: int, end: int) -> None:
-    """Raise what decode_properties would, without making values of strings: for contents that are only passed on."""
+def check_properties(buf: bytes, pos: int, end: int) -> bool:
+    """Raise what decode_properties would, without making values of strings: for contents that are only passed on.
+
+    False if there is a property the broker has rules for (expiration, user id, CC and BCC, a direct reply, an unknown
+    delivery mode): the caller must look at their values."""
     start = pos
+    plain = True
     try:
         flags = buf[pos] << 8 | buf[pos + 1]
         pos += 2
@@ -159,13 +164,17 @@ def check_properties(buf: bytes, pos: int, end: int) -> None:
         if flags & _CONTENT_ENCODING:
             pos += 1 + buf[pos]
         if flags & _HEADERS:
-            pos = decode_table(buf, pos)[1]
+            headers, pos = decode_table(buf, pos)
+            plain = "CC" not in headers and "BCC" not in headers
         if flags & _DELIVERY_MODE:
+            plain = plain and buf[pos] in (TRANSIENT, PERSISTENT)
             pos += 1
         if flags & _PRIORITY:
             pos += 1
         for string in _LATER_STRINGS:
             if flags & string:
+                if string == _REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1):
+                    plain = False
                 pos += 1 + buf[pos]
             if string == _MESSAGE_ID and flags & _TIMESTAMP:
                 pos += 8
@@ -176,6 +185,7 @@ def check_properties(buf: bytes, pos: int, end: int) -> None:
         raise
     if pos != end:
         raise _broken(f"{pos - start} bytes by their flags, but {end - start} in the frame")
+    return plain and not flags & (_EXPIRATION | _USER_ID)
 
 
 def _broken(why: str) -> CloseConnection:

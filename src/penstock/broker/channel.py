@@ -39,6 +39,7 @@ from penstock.broker.casts import Arrival, Cast, Settled, Unsubscribe
 from penstock.broker.confirms import Confirms
 from penstock.broker.consumer import Consumer
 from penstock.broker.limiter import Limiter
+from penstock.broker.rules import check_rules
 from penstock.credit import Link, Stage
 from penstock.runtime import Mailbox
 
@@ -164,12 +165,12 @@ class Channel(Stage):
             for first, last in item.numbers:
                 self.confirms.confirm(first, last)
 
-    def finish(self, budget: int) -> bool:
+    def finish(self, budget: int) -> int:
         if self.confirms is not None and self.state is RUNNING:
             frames = self.confirms.flush()
             if frames:
                 self.outbox.send(frames)
-        return False
+        return 0
 
     def send(self, method: Method) -> None:
         self.outbox.send(encode_method(method, self.number))
@@ -178,7 +179,7 @@ class Channel(Stage):
 
     def _publish(self, item: Publishes) -> None:
         """Route, number and pass on, one cast per queue."""
-        if item.alike:
+        if item.alike and item.plain:
             route = self._route(item.messages[0][0])
             if not route.by_headers:
                 self._pass_on_alike(item, route.queues)
@@ -187,6 +188,8 @@ class Channel(Stage):
         try:
             for message in item.messages:
                 route = self._route(message[0])
+                if not item.plain:
+                    check_rules(message, self.peer.user)
                 queues = self._queues_by_headers(message) if route.by_headers else route.queues
                 self._gather(message, queues, arrivals)
         finally:  # what was right before a wrong one goes its way
@@ -388,13 +391,19 @@ class Channel(Stage):
         if isinstance(method, ChannelOpen):
             raise CloseConnection(CHANNEL_ERROR, "second 'channel.open' seen")
         if isinstance(method, ChannelClose):
-            self.terminate()
+            if self.state is not CLOSING:  # closes that cross: ours is still to be answered
+                self.terminate()
             self.send(ChannelCloseOk())
-        elif self.state is CLOSING:
-            if isinstance(method, ChannelCloseOk):
-                self._end()
         elif self.state is RUNNING:
             command.perform(self, method)
+
+    def is_closing(self) -> bool:
+        """We sent channel.close and wait for close-ok."""
+        return self.state is CLOSING
+
+    def close_ok(self) -> None:
+        """The client has answered our channel.close."""
+        self._end()
 
     def fail(self, error: CloseChannel) -> None:
         """Close the channel with this error; from now on it waits for close-ok and ignores the rest."""

@@ -50,19 +50,17 @@ class Confirms:
 
     def confirm(self, first: int, last: int) -> None:
         """A queue has taken these numbers."""
-        run = self._isolate(first, last)
-        if run is None:
-            return
-        run.waiting -= 1
-        if not run.waiting:
-            del self._runs[first]
-            self._settle(first, last, self._acked)
+        for start, run in self._parts(first, last):
+            run.waiting -= 1
+            if not run.waiting:
+                del self._runs[start]
+                self._settle(start, run.last, self._acked)
 
     def reject(self, first: int, last: int) -> None:
         """A queue refused these numbers: one nack each, whatever the other queues say."""
-        if self._isolate(first, last) is not None:
-            del self._runs[first]
-            self._settle(first, last, self._nacked)
+        for start, run in self._parts(first, last):
+            del self._runs[start]
+            self._settle(start, run.last, self._nacked)
 
     def unconfirmed(self) -> int:
         return sum(run.last - first + 1 for first, run in self._runs.items())
@@ -88,20 +86,21 @@ class Confirms:
         self._nacked.clear()
         return b"".join(frames)
 
-    def _isolate(self, first: int, last: int) -> _Run | None:
-        """The run of exactly these numbers, split off a longer one if need be; None if they are settled."""
+    def _parts(self, first: int, last: int) -> list[tuple[int, _Run]]:
+        """The unsettled runs that make up these numbers, cut off where they reach beyond them."""
         run = self._runs.get(first)
-        if run is None:
-            head = max((number for number in self._runs if number < first), default=0)
-            if not head or self._runs[head].last < first:
-                return None
-            whole = self._runs[head]
-            run = self._runs[first] = _Run(whole.last, whole.waiting)
-            whole.last = first - 1
-        if run.last > last:
-            self._runs[last + 1] = _Run(run.last, run.waiting)
-            run.last = last
-        return run
+        if run is not None and run.last == last:
+            return [(first, run)]
+        for edge in (first, last + 1):
+            self._cut_before(edge)
+        return [(start, run) for start, run in sorted(self._runs.items(), key=_start) if first <= start <= last]
+
+    def _cut_before(self, edge: int) -> None:
+        for start, run in self._runs.items():
+            if start < edge <= run.last:
+                self._runs[edge] = _Run(run.last, run.waiting)
+                run.last = edge - 1
+                return
 
     def _settle(self, first: int, last: int, settled: list[tuple[int, int]]) -> None:
         settled.append((first, last))
@@ -114,3 +113,7 @@ class Confirms:
 
     def _frame(self, method_id: int, number: int, multiple: bool) -> bytes:
         return _SETTLE.pack(1, self._channel, 13, method_id, number, multiple, 0xCE)
+
+
+def _start(item: tuple[int, _Run]) -> int:
+    return item[0]

@@ -133,7 +133,8 @@ class Consumer:
         return head
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.tag!r} queue={self.queue.name!r} unacked={self.unacked} prefetch={self.prefetch}>"
+        name = self.queue.queue_name
+        return f"<Consumer {self.tag!r} queue={name!r} unacked={self.unacked} prefetch={self.prefetch}>"
 
 
 def _refit(wire: bytes, own_number: bool, number: int, frame_max: int) -> bytes:

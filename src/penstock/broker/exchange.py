@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import COMMAND_INVALID, PRECONDITION_FAILED, CloseChannel, CloseConnection
 from penstock.amqp.table import Table, Value, encode_table
+from penstock.broker.equivalence import type_name
 from penstock.broker.topic import TopicTrie
 
 if TYPE_CHECKING:
@@ -130,9 +131,13 @@ class Exchange:
 
 def check_headers_arguments(arguments: Table) -> None:
     mode = arguments.get("x-match", "all")
+    if not isinstance(mode, str):
+        kind = type_name(mode)
+        raise CloseChannel(PRECONDITION_FAILED, f"Invalid x-match field type {kind} (value {mode!r}); expected longstr")
     if mode not in ("all", "any", "all-with-x", "any-with-x"):
         raise CloseChannel(
-            PRECONDITION_FAILED, f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x"
+            PRECONDITION_FAILED,
+            f'Invalid x-match field value <<"{mode}">>; expected all, any, all-with-x, or any-with-x',
         )
 
 

@@ -137,10 +137,10 @@ class Queue(Stage):
     def take_urgent(self, item: Cast) -> None:
         raise AssertionError(f"nothing is urgent to a queue, but it got {item!r}")
 
-    def finish(self, budget: int) -> bool:
+    def finish(self, budget: int) -> int:
         if self.mailbox.holds:
-            return False
-        return self._dispatch(max(budget, 1))
+            return 0
+        return self._dispatch(budget)
 
     def count(self) -> int:
         return len(self.ready) + len(self.returned)
@@ -158,16 +158,17 @@ class Queue(Stage):
 
     # Messages out.
 
-    def _dispatch(self, budget: int) -> bool:
-        """Give messages to consumers with room, one each in turn. True if the budget ended it."""
+    def _dispatch(self, budget: int) -> int:
+        """Give messages to consumers with room, one each in turn; how many it gave."""
+        given = 0
         while (self.ready or self.returned) and self.consumers:
-            if budget <= 0:
-                return True
+            if given >= budget:
+                self.mailbox.wake()
+                break
             group = self._with_room()
             if not group:
-                return False
-            room = min(consumer.room() for consumer in group) if len(group) > 1 else group[0].room()
-            limit = min(room * len(group), budget)
+                break
+            limit = min(self._share(group) * len(group), budget - given)
             if self.returned:
                 positions, messages = self._pop_returned(limit)
                 self._deliver(group, positions, messages, True)
@@ -175,8 +176,8 @@ class Queue(Stage):
                 first = self.head
                 messages = self._pop_ready(limit, DISPATCH_BYTES_MAX * len(group))
                 self._deliver(group, range(first, self.head), messages, False)
-            budget -= len(messages)
-        return False
+            given += len(messages)
+        return given
 
     def _with_room(self) -> list[Consumer]:
         """Consumers that would take a message, beginning with the one whose turn it is."""
@@ -185,9 +186,17 @@ class Queue(Stage):
             return consumers if consumers[0].room() > 0 else []
         start = self._next_consumer % len(consumers)
         group = [consumer for consumer in consumers[start:] + consumers[:start] if consumer.room() > 0]
-        if len(group) > 1 and any(consumer.channel.limiter.prefetch for consumer in group):
-            return group[:1]  # room shared on a channel: ask again after every delivery
-        return group
+        return group[:1] if self._shares_room() else group
+
+    def _shares_room(self) -> bool:
+        """A consumer whose channel has a prefetch of its own may lose its room to a neighbour with every delivery."""
+        return len(self.consumers) > 1 and any(consumer.channel.limiter.prefetch for consumer in self.consumers)
+
+    def _share(self, group: list[Consumer]) -> int:
+        """How many messages each of the group takes before it must be asked again."""
+        if self._shares_room():
+            return 1
+        return min([consumer.room() for consumer in group])
 
     def _deliver(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool

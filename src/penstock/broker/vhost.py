@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, CloseChannel
 from penstock.amqp.method import ExchangeDeclare, QueueDeclare
 from penstock.amqp.table import Table
+from penstock.broker.arguments import check_queue_arguments
 from penstock.broker.equivalence import check_arguments, check_flag
 from penstock.broker.exchange import DIRECT, FANOUT, HEADERS, TOPIC, Binding, Exchange
 from penstock.broker.queue import Queue
@@ -44,6 +45,9 @@ QUEUE_ARGUMENTS: Final = (  # compared on redeclare, as RabbitMQ does; others ar
     "x-queue-type",
     "x-single-active-consumer",
 )
+
+
+DEFAULT_ARGUMENTS: Final[Table] = {"x-queue-type": "classic"}  # the same whether it is said or not
 
 
 class Route:
@@ -119,6 +123,7 @@ class VHost:
         if name.startswith(RESERVED_PREFIX):
             raise CloseChannel(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         name = name or "amq.gen-" + secrets.token_urlsafe(16)
+        check_queue_arguments(f"queue '{name}' in vhost '{self.name}'", method.arguments)
         queue = Queue(
             name,
             self.name,
@@ -144,7 +149,9 @@ class VHost:
         where = f"queue '{queue.queue_name}' in vhost '{self.name}'"
         check_flag("durable", where, method.durable, queue.durable)
         check_flag("auto_delete", where, method.auto_delete, queue.auto_delete)
-        check_arguments(QUEUE_ARGUMENTS, where, method.arguments, queue.arguments)
+        check_arguments(
+            QUEUE_ARGUMENTS, where, DEFAULT_ARGUMENTS | method.arguments, DEFAULT_ARGUMENTS | queue.arguments
+        )
 
     def _forget_queue(self, queue: Queue) -> None:
         """Called by a queue that is being deleted."""

@@ -22,9 +22,7 @@ class Spec:
         if initial < 0 or more_after < 0:
             raise ValueError(f"credit {initial},{more_after}: numbers must not be negative")
         if more_after > initial:
-            raise ValueError(
-                f"credit {initial},{more_after}: more_after above initial would never be reached"
-            )
+            raise ValueError(f"credit {initial},{more_after}: more_after above initial would never be reached")
         if initial > 0 and more_after == 0:
             raise ValueError(f"credit {initial},0: with more_after 0 nothing is ever granted; 0,0 switches credit off")
         self.initial = initial

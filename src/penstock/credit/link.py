@@ -26,9 +26,7 @@ from typing import Final
 
 from penstock.credit.hop import Hop
 
-FLOW_MEMORY_NS: Final = (
-    1_000_000_000  # shown as `flow` for 1 s after a block: blocks are short, people slow
-)
+FLOW_MEMORY_NS: Final = 1_000_000_000  # shown as `flow` for 1 s after a block: blocks are short, people slow
 ROOM_MAX: Final = 1 << 62  # the room on a link without limit
 
 
@@ -89,7 +87,7 @@ class Link:
         """Upstream cast this much. Never waits, never refuses."""
         self.credit -= messages
         self.credit_bytes -= bytes_
-        if not self.blocking and self._exhausted():
+        if not self.blocking and self._exhausted() and not self.closed:
             self.blocking = True
             self.upstream.block(self)
 
@@ -135,7 +133,9 @@ class Link:
         self.credit += messages
         self.credit_bytes += bytes_
         self._grant()  # more_after may have become smaller than what is handled already
-        if self._exhausted() and not self.blocking:
+        if not self._exhausted():
+            self._bump(0, 0)
+        elif not self.blocking:
             self.blocking = True
             self.upstream.block(self)
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from penstock.amqp.close import INTERNAL_ERROR, CloseConnection
+from penstock.amqp.close import ACCESS_REFUSED, INTERNAL_ERROR, CloseConnection
 from penstock.amqp.decoder import Command, Decoder, Item
 from penstock.amqp.frame import HEARTBEAT_FRAME, PROTOCOL_HEADER
 from penstock.amqp.method import ConnectionClose, ConnectionCloseOk, Method, encode_method
@@ -34,6 +34,7 @@ CLOSING: Final = "closing"  # connection.close sent: waiting for close-ok, ignor
 CLOSED: Final = "closed"
 REFUSED_DELAY_S: Final = 3.0  # RabbitMQ's: how long a wrong client waits before it is closed without a word
 CLOSE_OK_TIMEOUT_S: Final = 30.0  # RabbitMQ's: how long a client may take to answer or to hang up
+CLOSE_OK_FRAME: Final = encode_method(ConnectionCloseOk(), 0)
 LINGER_S: Final = 10.0  # how long the last bytes may take to leave before the socket is cut off
 
 
@@ -107,6 +108,9 @@ class Connection(asyncio.Protocol):
                 return
         if self.state == CLOSED:
             return
+        if self._decoder.error is not None:
+            self._look_for_close_ok(data)
+            return
         items = self._decoder.feed(data)
         try:
             for item in items:
@@ -167,10 +171,16 @@ class Connection(asyncio.Protocol):
     def _receive(self, item: Item) -> None:
         if self.state == CLOSING or self.state == CLOSED:
             self._receive_closing(item)
-        elif item.channel and self.reader is not None:
+        elif item.channel and self.reader is not None and self.state == handshake.RUNNING:
             self.reader.receive(item)
         else:
             handshake.receive(self, item)
+
+    def _look_for_close_ok(self, data: bytes) -> None:
+        """After a broken frame nothing can be cut any more; the client's last word is still known by its bytes."""
+        self._header = (self._header + data)[-len(CLOSE_OK_FRAME) :]
+        if self._header == CLOSE_OK_FRAME:
+            self._close_socket()
 
     def _receive_closing(self, item: Item) -> None:
         if item.channel or not isinstance(item, Command):
@@ -235,22 +245,18 @@ class Connection(asyncio.Protocol):
 
     def fail(self, error: CloseConnection) -> None:
         if self.state in (CLOSING, CLOSED):
-            if self._decoder.error is error:
-                self._close_socket()  # it cannot even say close-ok
             return
         self._log.warning(
             "connection closed with an error", peer=self.name, user=self.user, code=error.code, text=error.text
         )
-        told = self.state in (handshake.OPENING, handshake.RUNNING) or error.code == 403
+        told = self.state in (handshake.OPENING, handshake.RUNNING) or error.code == ACCESS_REFUSED
         self.state = CLOSING
         if not told:
             self._restart_timer(REFUSED_DELAY_S)
             return
         self._leave()
         self.send(ConnectionClose(error.code, error.text, error.class_id, error.method_id))
-        if self._decoder.error is error:
-            self._decoder = Decoder(self.limits.message_bytes_max)  # close-ok may still come behind the broken frame
-        self._restart_timer(CLOSE_OK_TIMEOUT_S)
+        self._restart_timer(REFUSED_DELAY_S if error.code == ACCESS_REFUSED else CLOSE_OK_TIMEOUT_S)
 
     def closed_by_peer(self, method: ConnectionClose) -> None:
         self._log.info("connection closed", peer=self.name, user=self.user, code=method.reply_code)
@@ -298,7 +304,7 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         """Channels go, and with them the queues that were only for this connection."""
         if self.reader is not None:
-            self.reader.shut_down()
+            self.reader.shut_down(self._lost)
         for queue in list(self.exclusive_queues):
             queue.delete()
 

@@ -105,7 +105,7 @@ class Reader(Stage):
         lane = self.lanes.get(item.channel)
         if lane is None:
             self._open(item)
-        elif lane.closing:
+        elif lane.closing and not lane.channel.is_closing():
             self._receive_after_close(item)
         elif type(item) is Publishes:
             if lane.parked or lane.link.blocking or not self._send_whole(lane, item):
@@ -141,7 +141,11 @@ class Reader(Stage):
         self._pass(lane, item)
 
     def _pass(self, lane: Lane, item: Item) -> None:
-        lane.closing = isinstance(item, Command) and isinstance(item.method, ChannelClose)
+        if type(item) is Command:
+            if type(item.method) is ChannelCloseOk and lane.channel.is_closing():
+                lane.channel.close_ok()  # now, not in its turn: the next frame may open the number again
+                return
+            lane.closing = type(item.method) is ChannelClose
         lane.channel.mailbox.cast(item)
 
     def _receive_after_close(self, item: Item) -> None:
@@ -215,22 +219,22 @@ class Reader(Stage):
     def take_urgent(self, item: None) -> None:
         return
 
-    def finish(self, budget: int) -> bool:
+    def finish(self, budget: int) -> int:
         if self.parked_bytes:
             for lane in self.lanes.values():
                 if lane.parked:
                     self._release(lane)
             self._weigh()
-        return False
+        return 0
 
     # The end.
 
-    def shut_down(self) -> None:
+    def shut_down(self, lost: bool) -> None:
         """The connection ends: channels finish what was read from the socket before, then go."""
         for lane in list(self.lanes.values()):
             self._push(lane)
-            if lane.channel.mailbox.holds:
-                lane.channel.terminate()  # it waits for a queue, maybe for long; nobody would read the answer
+            if lost and lane.channel.mailbox.holds:
+                lane.channel.terminate()  # it waits for a queue, maybe for long; nobody is there for the answer
             else:
                 lane.channel.mailbox.cast(Shutdown())
 
@@ -263,7 +267,9 @@ def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
                 break
     if count >= len(messages):
         return item
-    head = Publishes(item.channel, messages[:count], sum(len(wire) for _, wire in messages[:count]), item.alike)
+    head = Publishes(
+        item.channel, messages[:count], sum(len(wire) for _, wire in messages[:count]), item.alike, item.plain
+    )
     item.messages = messages[count:]
     item.bytes -= head.bytes
     return head

@@ -54,7 +54,7 @@ def perf(
     except ClientError as error:
         raise _complaint(str(error), FAILED) from None
     except KeyboardInterrupt:
-        raise _complaint("stopped; what was declared is deleted", INTERRUPTED) from None
+        raise _complaint("stopped", INTERRUPTED) from None
     show(report, as_json)
     if report.errors:
         raise typer.Exit(FAILED)

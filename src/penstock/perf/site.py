@@ -33,6 +33,7 @@ from penstock.client.uri import Uri
 from penstock.perf.block import Block, block, block_messages, numbered_body, publish
 from penstock.perf.cpu import per_message_us, used_s
 from penstock.perf.figure import Figure
+from penstock.perf.interrupt import uninterrupted
 from penstock.perf.load import ConfirmedPublisher, Consumer, LoadError, Publisher, Worker, check
 
 PREFETCH = 1000  # RabbitMQ and LavinMQ gain nothing above it
@@ -87,19 +88,12 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for worker in self._workers:
-                if error is None:
+            if error is None:
+                for worker in self._workers:
                     worker.settle()
         finally:
-            for worker in self._workers:
-                worker.abort()
-            for channel in self._channels:
-                channel.connection.socket.close()
-            try:
-                self._delete_all()
-            except LoadError:
-                if error is None:  # else the first error tells more
-                    raise
+            with uninterrupted():
+                self._leave(quiet=error is not None)
 
     def queues(self, count: int, durable: bool = False) -> list[str]:
         names = [f"{self.name}.{len(self._queues) + index:04d}" for index in range(count)]
@@ -197,8 +191,21 @@ class Site:
 
     def _send_all(self, channel: Channel, methods: Sequence[Method]) -> None:
         """Many methods without replies in one send, then a question: its answer means they are done."""
-        channel.connection.send(b"".join(encode_method(method, channel.number) for method in methods))
-        channel.call(BasicQos(), BasicQosOk)
+        with uninterrupted():
+            channel.connection.send(b"".join(encode_method(method, channel.number) for method in methods))
+            channel.call(BasicQos(), BasicQosOk)
+
+    def _leave(self, quiet: bool) -> None:
+        """End all threads, close all sockets, delete all objects. Quiet: an error before this one tells more."""
+        for worker in self._workers:
+            worker.abort()
+        for channel in self._channels:
+            channel.connection.socket.close()
+        try:
+            self._delete_all()
+        except LoadError:
+            if not quiet:
+                raise
 
     def _delete_all(self) -> None:
         """On a new connection: the old one may be broken, which is perhaps why we are here."""

@@ -27,8 +27,10 @@ class Worker(Protocol[Item_contra]):
 
     def take_urgent(self, item: Item_contra) -> None: ...
 
-    def finish(self, budget: int) -> bool:
-        """The turn ends: do what is done once per turn, within the budget; true if there is more of it to do."""
+    def finish(self, budget: int) -> int:
+        """The turn ends: do what is done once per turn, within a budget of its own; the cost in messages.
+
+        If there is more of it to do, the stage wakes its mailbox."""
         ...
 
 
@@ -43,8 +45,8 @@ class Nobody:
     def take_urgent(self, item: object) -> None:
         return
 
-    def finish(self, budget: int) -> bool:
-        return False
+    def finish(self, budget: int) -> int:
+        return 0
 
 
 NOBODY: Final = Nobody()
@@ -108,11 +110,13 @@ class Mailbox(Generic[Item]):
                 spent += worker.take(ordinary.popleft())
             else:
                 break
-        more = worker.finish(budget - spent)
+        # A budget of its own, or a queue that many publish to would never get to its consumers.
+        given = worker.finish(budget)
         if self.delay_us and spent:
             self.hold()
             self.scheduler.clock.call_later(spent * self.delay_us / 1e6, self.release)
-        if more or urgent or (ordinary and not self.holds):
+        spent += given
+        if urgent or (ordinary and not self.holds):
             self.wake()
         return spent
 

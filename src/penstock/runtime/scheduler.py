@@ -22,6 +22,8 @@ class Runnable(Protocol):
 
     def run(self, budget: int) -> int: ...
 
+    def wake(self) -> None: ...
+
 
 class Scheduler:
     __slots__ = ("_awake", "after_turn", "clock", "crashed", "runnable", "stage_budget", "turn_budget", "wake_loop")
@@ -72,6 +74,7 @@ class Scheduler:
                 if self.crashed is None:
                     raise
                 self.crashed(repr(mailbox), error)
+                mailbox.wake()  # what lies behind the item that failed still has its turn
         callbacks, self.after_turn = self.after_turn, []
         for callback in callbacks:
             callback()

@@ -10,7 +10,7 @@ from penstock.broker.casts import Arrival
 from penstock.broker.channel import Channel
 from penstock.broker.queue import Queue
 from penstock.credit import Spec
-from tests.unit.fakes import FakePeer, House, make_publishes, take_by_hand
+from tests.unit.fakes import FakePeer, House, take_by_hand
 
 
 def messages_waiting(queue: Queue) -> int:
@@ -179,7 +179,7 @@ def test_one_message_larger_than_all_byte_credit_still_passes() -> None:
     rig = Rig("400,200", "1000,500")
     rig.queue.mailbox.release()
     for _ in range(3):
-        rig.reader.receive(make_publishes(1, "q", [b"x" * 50_000]))
+        rig.peer.publish(1, "q", b"x" * 50_000)
         rig.house.run_until_idle()
     assert rig.queue.count() == 3
     assert not rig.reader.blocked_by

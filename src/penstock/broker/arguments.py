@@ -1,0 +1,90 @@
+"""Arguments: the `x-` arguments of queue.declare, checked as RabbitMQ checks them, in its words.
+
+An argument that is not known is accepted and ignored, as in RabbitMQ.
+Not here: what an argument does; comparing two declarations (equivalence.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.amqp.close import NOT_IMPLEMENTED, PRECONDITION_FAILED, CloseChannel, CloseConnection
+from penstock.amqp.table import Table, Value
+from penstock.broker.equivalence import type_name
+
+MILLISECONDS_MAX: Final = (1 << 32) - 1  # RabbitMQ's: what an Erlang timer can wait
+PRIORITY_MAX: Final = 255
+QUEUE_TYPES_TO_COME: Final = ("quorum", "stream")
+
+
+def _count(value: Value) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f'"expected integer, got {type_name(value)}"'
+    return f"{{value_negative,{value}}}" if value < 0 else ""
+
+
+def _milliseconds(value: Value) -> str:
+    fault = _count(value)
+    if not fault and isinstance(value, int) and value > MILLISECONDS_MAX:
+        return f"{{value_too_large,{value}}}"
+    return fault
+
+
+def _milliseconds_not_zero(value: Value) -> str:
+    return "{value_zero,0}" if value == 0 and type_name(value) == "signedint" else _milliseconds(value)
+
+
+def _priority(value: Value) -> str:
+    fault = _count(value)
+    if not fault and isinstance(value, int) and value > PRIORITY_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return fault
+
+
+def _text(value: Value) -> str:
+    return "" if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _flag(value: Value) -> str:
+    return "" if isinstance(value, bool) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+def _overflow(value: Value) -> str:
+    return _text(value) or (
+        "" if value in ("drop-head", "reject-publish", "reject-publish-dlx") else "invalid_overflow"
+    )
+
+
+def _mode(value: Value) -> str:
+    return "" if value in ("default", "lazy") else f"\"unsupported queue mode '{value!s}'\""
+
+
+CHECKS: Final[dict[str, Callable[[Value], str]]] = {
+    "x-expires": _milliseconds_not_zero,
+    "x-message-ttl": _milliseconds,
+    "x-max-length": _count,
+    "x-max-length-bytes": _count,
+    "x-max-priority": _priority,
+    "x-overflow": _overflow,
+    "x-queue-mode": _mode,
+    "x-dead-letter-exchange": _text,
+    "x-dead-letter-routing-key": _text,
+    "x-single-active-consumer": _flag,
+}
+
+
+def check_queue_arguments(where: str, arguments: Table) -> None:
+    for name, check in CHECKS.items():
+        if name in arguments:
+            fault = check(arguments[name])
+            if fault:
+                raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: {fault}")
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        name = "x-dead-letter-routing-key"
+        raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: routing_key_but_no_dlx_defined")
+    kind = arguments.get("x-queue-type", "classic")
+    if kind in QUEUE_TYPES_TO_COME:
+        raise CloseConnection(NOT_IMPLEMENTED, f"x-queue-type '{kind!s}' is not supported yet")
+    if kind != "classic":
+        raise CloseChannel(PRECONDITION_FAILED, f"invalid arg 'x-queue-type' for {where}: {kind!r}")
