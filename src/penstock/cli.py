@@ -24,8 +24,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.command()(perf)
-
 
 def fail(text: str) -> typer.Exit:
     print(f"penstock: {text}", file=sys.stderr)
@@ -76,4 +74,5 @@ def _ready(server: Server) -> None:
 
 
 def main() -> None:
+    app.command()(perf)
     app()

@@ -101,7 +101,9 @@ def histories(draw: st.DrawFn) -> Graph:
 
 
 def step(graph: Graph, draw: st.DrawFn) -> None:
-    action = draw(st.sampled_from(("spend", "spend", "spend", "handle", "handle", "handle", "change", "alarm", "death")))
+    action = draw(
+        st.sampled_from(("spend", "spend", "spend", "handle", "handle", "handle", "change", "alarm", "death"))
+    )
     alive = graph.alive()
     number = draw(st.integers(0, len(graph.stages) - 1))
     graph.clock.advance(0.1)

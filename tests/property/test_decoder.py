@@ -110,7 +110,7 @@ def repeated(draw: st.DrawFn, channel: int) -> list[Thing]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[tuple]]:
-    """Frames of up to three channels in any interleaving, heartbeats anywhere; and the values, in order of completion."""
+    """Frames of up to three channels, interleaved, heartbeats between; and the values, in order of completion."""
     waiting = []
     for channel in draw(st.sampled_from([(1,), (1, 2), (1, 7, 65_535)])):
         frames = [
@@ -154,7 +154,8 @@ def values_of(items: list[Item]) -> list[tuple]:
             assert item.bytes == sum(len(wire) for _, wire in item.messages)
             for how, wire in item.messages:
                 names_and_flags = (how.exchange, how.routing_key, how.mandatory, how.immediate)
-                out.append(("publish", item.channel, *names_and_flags, content.header_payload(wire), content.body(wire)))
+                header, body = content.header_payload(wire), content.body(wire)
+                out.append(("publish", item.channel, *names_and_flags, header, body))
                 assert how.channel == item.channel == int.from_bytes(wire[1:3], "big")
         elif isinstance(item, Acks):
             out += [("ack", item.channel, tag, multiple) for tag, multiple in item.acks]

@@ -221,9 +221,7 @@ class Bench:
         self.compare(QueuePurgeOk(count))
 
 
-ACTIONS = (
-    ["publish"] * 4 + ["consume"] * 3 + ["settle"] * 5 + ["get"] * 2 + ["cancel", "recover", "close", "purge"]
-)
+ACTIONS = ["publish"] * 4 + ["consume"] * 3 + ["settle"] * 5 + ["get"] * 2 + ["cancel", "recover", "close", "purge"]
 
 
 def walk(data: st.DataObject, with_global: bool) -> None:

@@ -20,12 +20,15 @@ def ended(key: str) -> str:
 
 def expression(pattern: str) -> re.Pattern[str]:
     words = {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}
-    return re.compile("".join(words.get(word, re.escape(word) + r"\.") for word in (pattern.split(".") if pattern else [])))
+    split = pattern.split(".") if pattern else []
+    return re.compile("".join(words.get(word, re.escape(word) + r"\.") for word in split))
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(patterns, max_size=8), st.sets(st.integers(0, 7)), st.lists(keys, min_size=1, max_size=6))
-def test_the_trie_finds_what_regular_expressions_find(added: list[str], removed: set[int], looked_up: list[str]) -> None:
+def test_the_trie_finds_what_regular_expressions_find(
+    added: list[str], removed: set[int], looked_up: list[str]
+) -> None:
     trie: TopicTrie[int] = TopicTrie()
     for number, pattern in enumerate(added):
         trie.add(pattern, number)

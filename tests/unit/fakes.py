@@ -45,7 +45,7 @@ class HandLoop:
         self.clock = FakeClock()
         self.awake = False
         self.wakes = 0
-        self.scheduler = Scheduler(self.clock, self._wake, **budgets)
+        self.scheduler = Scheduler(self.clock, self._wake, None, **budgets)
 
     def _wake(self) -> None:
         assert not self.awake, "the loop was asked twice for one turn"
@@ -145,7 +145,9 @@ def publish_method(channel: int, key: str) -> Publish:
     return Publish(channel, encode_method(BasicPublish("", key), channel)[HEAD_BYTES:-1])
 
 
-def make_wire(body: bytes, channel: int = 1, properties: bytes = NO_PROPERTIES, frame_max: int = FRAME_MAX_BYTES) -> bytes:
+def make_wire(
+    body: bytes, channel: int = 1, properties: bytes = NO_PROPERTIES, frame_max: int = FRAME_MAX_BYTES
+) -> bytes:
     return content.build_basic(channel, properties, body, frame_max)
 
 

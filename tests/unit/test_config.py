@@ -106,10 +106,10 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "nothing.toml", {}, [])
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="binary.toml"):
+    with pytest.raises(ConfigError, match=r"binary\.toml"):
         load(binary, {}, [])
 
 
 def test_a_wrong_value_in_the_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="limits.channel_max"):
+    with pytest.raises(ConfigError, match=r"limits\.channel_max"):
         load(None, {"PENSTOCK_LIMITS_CHANNEL_MAX": "x"}, [])

@@ -1,4 +1,4 @@
-"""The Celery application of test_celery.py: the worker imports it, and so does the test. PENSTOCK_TEST_URI names the broker."""
+"""The Celery application of test_celery.py, for the worker and for the test. PENSTOCK_TEST_URI names the broker."""
 
 from __future__ import annotations
 

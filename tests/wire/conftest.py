@@ -20,7 +20,7 @@ def start_broker() -> Iterator[Callable[[Mapping[str, str]], LiveBroker]]:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Iterator[LiveBroker]:
-    """A clean broker. Settings, if a test wants other ones: @pytest.mark.parametrize("broker", [{…}], indirect=True)."""
+    """A clean broker; for other settings: @pytest.mark.parametrize("broker", [{…}], indirect=True)."""
     with LiveBroker(getattr(request, "param", None)) as live:
         yield live
 

@@ -82,6 +82,10 @@ class LiveBroker:
         for connection in self.connections():
             connection.abort()
 
+    def cut_all(self) -> None:
+        """Cut every connection off, as a failing network does."""
+        self.call(self._abort_all)
+
     # Looking inside. All of it runs on the broker's own thread.
 
     def call(self, function: Callable[[], Result], timeout_s: float = 10.0) -> Result:
@@ -145,7 +149,8 @@ class ServeProcess:
 
     def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._stderr = directory / "stderr"
-        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
+        data = str(directory / "data")
+        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data", data]
         with self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [*command, *arguments],
@@ -170,9 +175,13 @@ class ServeProcess:
 
     def wait_for_log(self, text: str) -> str:
         """The first line of the log with this text in it."""
-        return wait_until(
-            lambda: next((line for line in self.log.splitlines() if text in line), None), what=f"{text!r} in the log"
-        ) or ""
+        return (
+            wait_until(
+                lambda: next((line for line in self.log.splitlines() if text in line), None),
+                what=f"{text!r} in the log",
+            )
+            or ""
+        )
 
     def terminate(self) -> int:
         """SIGTERM; the exit code."""

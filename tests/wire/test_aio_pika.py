@@ -42,11 +42,12 @@ def numbered(count: int) -> list[bytes]:
 def test_a_message_goes_through_every_type_of_exchange(broker: LiveBroker) -> None:
     async def work(connection: AbstractRobustConnection) -> None:
         channel = await connection.channel()
+        red: Any = {"x-match": "all", "colour": "red"}
         for kind, key, arguments in (
             ("direct", "k", None),
             ("fanout", "", None),
             ("topic", "a.#", None),
-            ("headers", "", {"x-match": "all", "colour": "red"}),
+            ("headers", "", red),
         ):
             exchange = await channel.declare_exchange(f"x-{kind}", kind, auto_delete=True)
             queue = await channel.declare_queue(f"q-{kind}", auto_delete=True)
@@ -205,7 +206,7 @@ def test_a_body_of_any_size_arrives_whole(broker: LiveBroker, size: int) -> None
 
 
 def test_properties_and_headers_of_every_type_arrive_unchanged(broker: LiveBroker) -> None:
-    headers = {
+    headers: dict[str, Any] = {
         "bool": True,
         "int": -5,
         "long": 1 << 40,
@@ -242,9 +243,10 @@ def test_properties_and_headers_of_every_type_arrive_unchanged(broker: LiveBroke
         got = await queue.get()
         for name, value in headers.items():
             assert got.headers[name] == value, name
+        received: dict[str, Any] = dict(got.info())
         for name, value in sent.info().items():
             if name != "headers" and value is not None:
-                assert got.info()[name] == value, name
+                assert received[name] == value, name
 
     run(broker, work)
 
@@ -303,7 +305,7 @@ def test_errors_close_the_channel_with_the_right_exception(broker: LiveBroker) -
             for expected, text, use in (
                 (aiormq.exceptions.ChannelNotFoundEntity, "no queue 'nope'", ("nope", {"passive": True})),
                 (aiormq.exceptions.ChannelLockedResource, "cannot obtain exclusive access", ("locked", {})),
-                (aiormq.exceptions.ChannelPreconditionFailed, "inequivalent arg 'durable'", ("plain", {"durable": True})),
+                (aiormq.exceptions.ChannelPreconditionFailed, "inequivalent arg", ("plain", {"durable": True})),
                 (aiormq.exceptions.ChannelAccessRefused, "contains reserved prefix", ("amq.mine", {})),
             ):
                 name, arguments = use
@@ -333,7 +335,7 @@ def test_a_robust_connection_comes_back_with_its_queues_bindings_and_consumers(b
         await queue.consume(held.put, no_ack=True)
         back = asyncio.Event()
         connection.reconnect_callbacks.add(lambda *_: back.set())
-        await asyncio.to_thread(broker.call, lambda: [one.abort() for one in broker.connections()])
+        await asyncio.to_thread(broker.cut_all)
         await back.wait()
         await exchange.publish(aio_pika.Message(b"after"), "k")
         assert (await held.get()).body == b"after"
@@ -349,7 +351,7 @@ def test_an_idle_connection_with_a_short_heartbeat_stays_open(broker: LiveBroker
             # Three intervals without a word: longer than either side waits for a silent peer.
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(3):
-                    await connection.closed()  # type: ignore[attr-defined]
+                    await connection.closed()
             await publish(channel, "q", b"still here")
             assert (await queue.get()).body == b"still here"
 

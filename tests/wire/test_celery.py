@@ -19,14 +19,15 @@ from tests.wire import celery_app
 from tests.wire.live import ROOT, LiveBroker, serve_environment
 from tests.wire.waiting import wait_until
 
-RESULT_S = 15.0
+APP = "tests.wire.celery_app"
+RESULT_S = 15.0  # how long a result may take before it counts as lost
 
 
 class Worker:
     def __init__(self, broker: LiveBroker, directory: Path, name: str, *arguments: str) -> None:
         self.name = f"{name}@test"
         self._log = directory / f"{name}.log"
-        command = [sys.executable, "-m", "celery", "-A", "tests.wire.celery_app", "worker", "-n", self.name, "-l", "info"]
+        command = [sys.executable, "-m", "celery", "-A", APP, "worker", "-l", "info", "-n", self.name]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, *arguments],
@@ -171,7 +172,7 @@ def test_a_worker_survives_a_lost_connection_and_stops_cleanly(broker: LiveBroke
     solo = Worker(broker, tmp_path, "solo", "--pool", "solo", "--without-gossip", "--without-mingle")
     try:
         solo.wait_ready()
-        broker.call(lambda: [one.abort() for one in broker.connections()])
+        broker.cut_all()
         wait_until(lambda: solo.log.count("Connected to amqp") == 2, 20, "the worker to reconnect")
         with Celery(broker=broker.uri) as remote, remote.connection_for_write() as connection:
             reply = wait_until(lambda: remote.control.ping(connection=connection, timeout=5, limit=1))

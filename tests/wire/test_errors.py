@@ -37,6 +37,7 @@ from penstock.amqp.method import (
     ConfirmSelect,
     ConfirmSelectOk,
     ConnectionClose,
+    ConnectionCloseOk,
     ConnectionOpen,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
@@ -62,12 +63,12 @@ from penstock.amqp.method import (
 )
 from penstock.amqp.properties import Properties
 from tests.wire.live import LiveBroker
-from tests.wire.raw import RawClient
+from tests.wire.raw import RawClient, publish_bytes
 from tests.wire.waiting import wait_until
 
 LOCKED = (
-    "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally declared "
-    "on another connection or the exclusive property value does not match that of the original declaration."
+    "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could be originally "
+    "declared on another connection or the exclusive property value does not match that of the original declaration."
 )
 
 
@@ -101,27 +102,27 @@ CHANNEL_ERRORS: list[tuple[Method, int, str]] = [
     (
         QueueDeclare("q", auto_delete=True),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue 'q' in vhost '/': received 'true' but current is "
-        "'false'",
+        "PRECONDITION_FAILED - inequivalent arg 'auto_delete' for queue 'q' in vhost '/': received 'true' but "
+        "current is 'false'",
     ),
     (QueueDeclare("q", exclusive=True), 405, LOCKED.format("q")),
     (
         QueueDeclare("q", arguments={"x-max-length": 5}),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received the value '5' of type "
-        "'signedint' but current is none",
+        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'q' in vhost '/': received the value '5' of "
+        "type 'signedint' but current is none",
     ),
     (
         QueueDeclare("qml"),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'qml' in vhost '/': received none but current is "
-        "the value '5' of type 'signedint'",
+        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'qml' in vhost '/': received none but "
+        "current is the value '5' of type 'signedint'",
     ),
     (
         QueueDeclare("qml", arguments={"x-max-length": 6}),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'qml' in vhost '/': received '6' but current is "
-        "'5'",
+        "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'qml' in vhost '/': received '6' but "
+        "current is '5'",
     ),
     (
         QueueDeclare("new", arguments={"x-max-length": "a"}),
@@ -158,34 +159,34 @@ CHANNEL_ERRORS: list[tuple[Method, int, str]] = [
     (
         ExchangeDeclare("xd", "fanout"),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'xd' in vhost '/': received 'fanout' but current is "
-        "'direct'",
+        "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'xd' in vhost '/': received 'fanout' but "
+        "current is 'direct'",
     ),
     (
         ExchangeDeclare("xd", "direct", durable=True),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'durable' for exchange 'xd' in vhost '/': received 'true' but current is "
-        "'false'",
+        "PRECONDITION_FAILED - inequivalent arg 'durable' for exchange 'xd' in vhost '/': received 'true' but "
+        "current is 'false'",
     ),
     (
         ExchangeDeclare("xd", "direct", internal=True),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'internal' for exchange 'xd' in vhost '/': received 'true' but current is "
-        "'false'",
+        "PRECONDITION_FAILED - inequivalent arg 'internal' for exchange 'xd' in vhost '/': received 'true' but "
+        "current is 'false'",
     ),
     (
         ExchangeDeclare("xd", "direct", arguments={"alternate-exchange": "ae"}),
         406,
-        "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange' for exchange 'xd' in vhost '/': received the value "
-        "'ae' of type 'longstr' but current is none",
+        "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange' for exchange 'xd' in vhost '/': received the "
+        "value 'ae' of type 'longstr' but current is none",
     ),
     (
         ExchangeDeclare("amq.foo", "direct"),
         403,
         "ACCESS_REFUSED - exchange name 'amq.foo' contains reserved prefix 'amq.*'",
     ),
-    (ExchangeDeclare("", "direct"), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
-    (ExchangeDeclare("", "direct", passive=True), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
+    (ExchangeDeclare(""), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
+    (ExchangeDeclare("", passive=True), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
     (ExchangeDelete(""), 403, "ACCESS_REFUSED - operation not permitted on the default exchange"),
     (
         ExchangeDelete("amq.direct"),
@@ -237,9 +238,7 @@ CONNECTION_ERRORS: list[tuple[Method, int, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "channel", "code", "text"), CONNECTION_ERRORS, ids=lambda value: str(value)[:70]
-)
+@pytest.mark.parametrize(("method", "channel", "code", "text"), CONNECTION_ERRORS, ids=lambda value: str(value)[:70])
 def test_wrong_use_of_the_protocol_closes_the_connection(
     client: RawClient, broker: LiveBroker, method: Method, channel: int, code: int, text: str
 ) -> None:
@@ -469,6 +468,20 @@ def test_what_was_published_before_a_close_is_there(client: RawClient, broker: L
     else:
         client.close()
     assert broker.count("q") == 500
+
+
+def test_a_whole_life_in_one_packet_does_its_work(broker: LiveBroker) -> None:
+    with RawClient(broker.port).handshake() as client:
+        client.send_bytes(
+            encode_method(ChannelOpen(), 1)
+            + encode_method(QueueDeclare("q"), 1)
+            + b"".join(publish_bytes("q", b"%d" % number) for number in range(100))
+            + encode_method(ConnectionClose(200, "", 0, 0), 0)
+        )
+        client.expect(ChannelOpenOk)
+        client.expect(QueueDeclareOk)
+        client.expect(ConnectionCloseOk, 0)
+    assert broker.count("q") == 100
 
 
 def test_unacked_messages_of_a_channel_closed_by_an_error_are_put_back(client: RawClient, broker: LiveBroker) -> None:

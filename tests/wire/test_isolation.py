@@ -94,7 +94,7 @@ def bodies(count: int) -> list[bytes]:
 
 def drained(broker: LiveBroker, queue: str, count: int) -> list[bytes]:
     """All that is in a queue, by a client of its own, once this much is there."""
-    wait_until(lambda: broker.count(queue) >= count, what=f"{count} messages in {queue}, {broker.count(queue)} are there")
+    wait_until(lambda: broker.count(queue) >= count, what=f"{count} messages in {queue}")
     got = []
     with RawClient(broker.port).handshake().open() as client:
         left = client.ask(QueueDeclare(queue, passive=True), QueueDeclareOk).message_count
@@ -125,23 +125,38 @@ def test_a_suspended_queue_gets_two_credits_worth_and_the_rest_is_parked(
     shared: tuple[BlockingChannel, BlockingChannel, Watch], broker: LiveBroker
 ) -> None:
     _, _, watch = shared
-    wait_until(lambda: watch.parked == 3000 - 2 * CREDIT)
+    wait_until(lambda: watch.parked + waiting(broker, "slow") == 3000)
     assert waiting(broker, "slow") == 2 * CREDIT
     assert not watch.paused
 
 
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
 @pytest.mark.parametrize("broker", [{"credit.reader_channel": "2,1", "credit.channel_queue": "2,1"}], indirect=True)
-def test_with_a_credit_of_2_exactly_4_of_100_publishes_reach_a_suspended_queue(broker: LiveBroker) -> None:
-    with RawClient(broker.port).handshake(name="two").open() as client:
+def test_with_a_credit_of_2_exactly_4_of_100_publishes_reach_a_suspended_queue(broker: LiveBroker, first: int) -> None:
+    assert_exactly(broker, first, 100, 4)
+
+
+@pytest.mark.parametrize("first", [0, 1, 300, 500, 799])
+def test_with_the_default_credit_exactly_800_reach_a_suspended_queue_however_they_are_packed(
+    broker: LiveBroker, first: int
+) -> None:
+    assert_exactly(broker, first, 2000, 2 * CREDIT)
+
+
+def assert_exactly(broker: LiveBroker, first: int, count: int, expected: int) -> None:
+    """Publish `first` messages in one packet, then the others in another: `expected` must reach the queue."""
+    with RawClient(broker.port).handshake(name="packed").open() as client:
         client.ask(QueueDeclare("q"), QueueDeclareOk)
         broker.suspend("q")
-        for body in bodies(100):
-            client.publish("q", body)
-        watch = Watch(broker, "two")
-        wait_until(lambda: watch.parked + waiting(broker, "q") == 100)
-        assert waiting(broker, "q") == 4
+        messages = [publish_bytes("q", body) for body in bodies(count)]
+        client.send_bytes(b"".join(messages[:first]))
+        wait_until(lambda: waiting(broker, "q") == first)
+        client.send_bytes(b"".join(messages[first:]))
+        watch = Watch(broker, "packed")
+        wait_until(lambda: watch.parked + waiting(broker, "q") == count)
+        assert waiting(broker, "q") == expected
         broker.release("q")
-        assert drained(broker, "q", 100) == bodies(100)
+        assert drained(broker, "q", count) == bodies(count)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +267,7 @@ def test_confirms_of_a_blocked_channel_come_after_the_release_and_all_of_them(br
         broker.suspend("slow")
         client.send_bytes(b"".join(publish_bytes("slow", body) for body in bodies(2000)))
         watch = Watch(broker, "confirming")
-        wait_until(lambda: watch.parked == 2000 - 2 * CREDIT)
+        wait_until(lambda: watch.parked + waiting(broker, "slow") == 2000)
         client.ask(QueueDeclare("other"), QueueDeclareOk)  # the next method is no confirm
         broker.release("slow")
         unconfirmed = set(range(1, 2001))
@@ -271,7 +286,7 @@ def test_a_blocked_publisher_may_leave_and_what_it_sent_arrives(broker: LiveBrok
         broker.suspend("slow")
         client.send_bytes(b"".join(publish_bytes("slow", body) for body in bodies(3000)))
         watch = Watch(broker, "leaving")
-        wait_until(lambda: watch.parked == 3000 - 2 * CREDIT)
+        wait_until(lambda: watch.parked + waiting(broker, "slow") == 3000)
         if end == "channel.close":
             client.ask(ChannelClose(200, "", 0, 0), ChannelCloseOk)
             assert watch.parked_bytes == 0

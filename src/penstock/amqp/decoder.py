@@ -43,6 +43,8 @@ ACK: Final = BasicAck.ID
 NACK: Final = BasicNack.ID
 REJECT: Final = BasicReject.ID
 ACK_FRAME_BYTES: Final = 21
+CHUNKS_MAX: Final = 64  # pieces of a frame kept apart: many tiny ones would cost more than their bytes
+LONG_FRAME_BYTES: Final = 16_384  # from here on, joining the frame alone beats joining all that came with its end
 CRUMB_BYTES: Final = FRAME_MIN_BYTES - OVERHEAD_BYTES  # body frames below this, but for the last, are put together
 
 _METHOD_ID = Struct(">I")
@@ -157,7 +159,7 @@ class _Content:
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.crumbs = bytearray()
         self.headed = False
         self.plain = True
@@ -194,25 +196,38 @@ class Decoder:
         items: list[Item] = []
         if self.error is not None:
             return items
-        if self._chunks:
-            # Wait for the whole frame before joining, or a slow sender of a long frame costs a copy per packet.
-            self._chunks.append(data)
-            self._have += len(data)
-            if self._have < self._need:
-                return items
-            data = b"".join(self._chunks)
-            self._chunks.clear()
+        pos = 0
         try:
-            pos = self._cut(data, items)
+            if self._chunks:
+                if self._have + len(data) < self._need:
+                    self._keep(data)
+                    return items
+                if self._need >= LONG_FRAME_BYTES:
+                    # Complete the one frame and leave the rest of the data where it is.
+                    pos = self._need - self._have
+                    self._chunks.append(data[:pos])
+                    self._cut(b"".join(self._chunks), 0, items)
+                else:
+                    self._chunks.append(data)
+                    data = b"".join(self._chunks)
+                self._chunks.clear()
+                self._have = 0
+            pos = self._cut(data, pos, items)
         except CloseConnection as fault:
             self.error = fault
+            self._chunks.clear()
             self._contents.clear()
             return items
-        rest = len(data) - pos
-        if rest:
-            self._chunks.append(data[pos:] if pos else data)
-            self._have = rest
+        if pos < len(data):
+            self._keep(data[pos:] if pos else data)
         return items
+
+    def _keep(self, data: bytes) -> None:
+        """The begin of a frame. Joined when the frame is whole, or a slow sender would cost a copy per packet."""
+        self._chunks.append(data)
+        self._have += len(data)
+        if len(self._chunks) >= CHUNKS_MAX:
+            self._chunks = [b"".join(self._chunks)]
 
     def forget(self, channel: int) -> None:
         """The channel is closed: a content it began will not be finished."""
@@ -225,9 +240,9 @@ class Decoder:
             total += sum(map(len, content.parts)) + len(content.crumbs)
         return total
 
-    def _cut(self, buf: bytes, items: list[Item]) -> int:
+    def _cut(self, buf: bytes, pos: int, items: list[Item]) -> int:
+        """Cut frames from here on; where the first one begins that is not whole."""
         end = len(buf)
-        pos = 0
         contents = self._contents
         while end - pos >= HEAD_BYTES:
             kind, channel, size = _unpack_head(buf, pos)
@@ -408,8 +423,10 @@ class Decoder:
         elif content.crumbs or (content.left and size < CRUMB_BYTES):
             # Frames of one byte would cost nine in memory and on every consumer's wire: keep the bytes alone.
             content.crumbs += memoryview(buf)[pos + HEAD_BYTES : stop - 1]
+        elif size * 4 >= len(buf):
+            content.parts.append(memoryview(buf)[pos:stop])  # copied once, when the body is whole
         else:
-            content.parts.append(buf[pos:stop])
+            content.parts.append(buf[pos:stop])  # a view would keep all of the buffer
         if not content.left:
             self._complete(channel, content, items)
 
@@ -420,7 +437,7 @@ class Decoder:
         step = self.frame_max - OVERHEAD_BYTES
         for at in range(0, len(content.crumbs), step):
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
-        wire = content.parts[0] if len(content.parts) == 1 else b"".join(content.parts)
+        wire = b"".join(content.parts)
         self._add(channel, [(content.publish, wire)], len(wire), content.plain, items)
 
 

@@ -95,13 +95,13 @@ class Link:
         """How many messages upstream may cast before it is blocked, as far as messages go."""
         if self.blocking:
             return 0
-        return self.credit if self.hop.messages.initial else ROOM_MAX
+        return self.credit if self.hop.messages.initial and not self.closed else ROOM_MAX
 
     def room_bytes(self) -> int:
         """How many bytes upstream may cast before it is blocked. The message that crosses the line may still go."""
         if self.blocking:
             return 0
-        return self.credit_bytes if self.hop.bytes.initial else ROOM_MAX
+        return self.credit_bytes if self.hop.bytes.initial and not self.closed else ROOM_MAX
 
     def in_flight(self) -> int:
         """Messages cast by upstream that downstream has not taken yet."""

@@ -220,16 +220,15 @@ class Reader(Stage):
         return
 
     def finish(self, budget: int) -> int:
-        if self.parked_bytes:
-            for lane in self.lanes.values():
-                if lane.parked:
-                    self._release(lane)
-            self._weigh()
+        for lane in self.lanes.values():
+            if lane.parked:
+                self._release(lane)
+        self._weigh()
         return 0
 
     # The end.
 
-    def shut_down(self, lost: bool) -> None:
+    def shut_down(self, lost: bool = True) -> None:
         """The connection ends: channels finish what was read from the socket before, then go."""
         for lane in list(self.lanes.values()):
             self._push(lane)

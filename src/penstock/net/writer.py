@@ -39,20 +39,21 @@ class Writer:
     def flush(self) -> None:
         size = self.outbox.bytes
         frames = self.outbox.emptied()
-        if not frames or self._transport.is_closing():
+        if self._transport.is_closing():
             return
-        self.wrote = True
-        if size <= JOIN_BYTES_MAX or max(map(len, frames)) <= JOIN_BYTES_MAX:
-            self._transport.write(b"".join(frames))
-        else:
-            self._write_mixed(frames)
+        if frames:
+            self._write(frames, size)
         if not self.overdue and self._transport.get_write_buffer_size() > REPLIES_HIGH_BYTES:
             self.overdue = True
             self._overdue_changed()
         if self._closing:
             self._transport.close()
 
-    def _write_mixed(self, frames: list[bytes]) -> None:
+    def _write(self, frames: list[bytes], size: int) -> None:
+        self.wrote = True
+        if size <= JOIN_BYTES_MAX or max(map(len, frames)) <= JOIN_BYTES_MAX:
+            self._transport.write(b"".join(frames))
+            return
         small: list[bytes] = []
         for frame in frames:
             if len(frame) <= JOIN_BYTES_MAX:

@@ -79,7 +79,9 @@ def flat(items: list[Item]) -> list[tuple]:
     return out
 
 
-def published(body: bytes, channel: int = 1, key: str = "q", exchange: str = "", properties: bytes = NO_PROPERTIES) -> tuple:
+def published(
+    body: bytes, channel: int = 1, key: str = "q", exchange: str = "", properties: bytes = NO_PROPERTIES
+) -> tuple:
     header = content.header_payload(make_wire(body, channel, properties))
     return ("publish", channel, exchange, key, False, False, header, body)
 
@@ -96,7 +98,10 @@ CASES: dict[str, tuple[bytes, list[tuple]]] = {
         b"".join(publish(b"x" * n) for n in range(20)),
         [published(b"x" * n) for n in range(20)],
     ),
-    "empty bodies in a run": (publish(b"") * 3 + publish(b"x") + publish(b""), [published(b"")] * 3 + [published(b"x"), published(b"")]),
+    "empty bodies in a run": (
+        publish(b"") * 3 + publish(b"x") + publish(b""),
+        [published(b"")] * 3 + [published(b"x"), published(b"")],
+    ),
     "other keys": (
         publish(b"1", key="a") + publish(b"2", key="b") + publish(b"3", key="a"),
         [published(b"1", key="a"), published(b"2", key="b"), published(b"3", key="a")],
@@ -124,7 +129,10 @@ CASES: dict[str, tuple[bytes, list[tuple]]] = {
     ),
     "bodies of two channels interleaved": (
         method(BasicPublish("", "q"), 1)
-        + make_wire(b"", 1)[:11] + (4).to_bytes(8, "big") + NO_PROPERTIES + b"\xce"
+        + make_wire(b"", 1)[:11]
+        + (4).to_bytes(8, "big")
+        + NO_PROPERTIES
+        + b"\xce"
         + method(BasicPublish("", "q"), 2)
         + encode_frame(BODY, 1, b"ab")
         + HEARTBEAT_FRAME
@@ -140,7 +148,10 @@ CASES: dict[str, tuple[bytes, list[tuple]]] = {
         [("ack", 1, 1, False), ("ack", 1, 2, False), ("ack", 1, 3, True), ("ack", 2, 2**64 - 1, False)],
     ),
     "nacks and rejects": (
-        method(BasicNack(1, True, True)) + method(BasicNack(2, False, False)) + method(BasicReject(3, True)) + method(BasicReject(4, False)),
+        method(BasicNack(1, True, True))
+        + method(BasicNack(2, False, False))
+        + method(BasicReject(3, True))
+        + method(BasicReject(4, False)),
         [
             ("nack", 1, 120, 1, True, True),
             ("nack", 1, 120, 2, False, False),
@@ -149,7 +160,10 @@ CASES: dict[str, tuple[bytes, list[tuple]]] = {
         ],
     ),
     "other methods": (
-        method(ConnectionOpen("/"), 0) + HEARTBEAT_FRAME + method(ChannelOpen(), 3) + method(QueueDeclare("ü" * 100), 3),
+        method(ConnectionOpen("/"), 0)
+        + HEARTBEAT_FRAME
+        + method(ChannelOpen(), 3)
+        + method(QueueDeclare("ü" * 100), 3),
         [("command", 0, ConnectionOpen("/")), ("command", 3, ChannelOpen()), ("command", 3, QueueDeclare("ü" * 100))],
     ),
     "a body above the limit, and the stream goes on": (
@@ -158,7 +172,7 @@ CASES: dict[str, tuple[bytes, list[tuple]]] = {
     ),
     "heartbeats only": (HEARTBEAT_FRAME * 3, []),
     "nothing": (b"", []),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -319,13 +333,19 @@ FAULTS: dict[str, tuple[bytes, int]] = {
         method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x0a" + bytes(12)),
         505,
     ),
-    "a header with a weight": (method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x3c\x00\x01" + bytes(10)), 505),
+    "a header with a weight": (
+        method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x3c\x00\x01" + bytes(10)),
+        505,
+    ),
     "a header too short": (method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x3c"), 501),
-    "broken properties": (method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x3c" + bytes(10) + b"\x80\x00\x09a"), 501),
+    "broken properties": (
+        method(BasicPublish("", "q")) + encode_frame(HEADER, 1, b"\x00\x3c" + bytes(10) + b"\x80\x00\x09a"),
+        501,
+    ),
     "a heartbeat on a channel": (encode_frame(8, 1, b""), 505),
     "a heartbeat with a payload": (encode_frame(8, 0, b"x"), 501),
     "a publish with no content on channel 0": (method(BasicPublish("", "q"), 0) + make_wire(b"x", 0), 505),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -70,9 +70,7 @@ def test_multiple_reaches_up_to_the_smallest_unconfirmed_and_singles_go_above() 
     confirms.confirm(1, 2)
     confirms.confirm(3, 4)
     confirms.confirm(7, 8)
-    assert sorted(map(repr, flushed(confirms))) == sorted(
-        map(repr, [BasicAck(4, True), BasicAck(7), BasicAck(8)])
-    )
+    assert sorted(map(repr, flushed(confirms))) == sorted(map(repr, [BasicAck(4, True), BasicAck(7), BasicAck(8)]))
 
 
 def test_settled_out_of_order_within_one_flush_is_still_one_ack() -> None:

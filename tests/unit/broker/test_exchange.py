@@ -8,7 +8,7 @@ from penstock.amqp.close import CloseChannel, CloseConnection
 from penstock.amqp.table import Table
 from penstock.broker.exchange import TYPES, Binding, Exchange, check_headers_arguments, headers_match
 
-HEADERS = {"format": "pdf", "pages": 3, "draft": False, "x-trace": "on"}
+HEADERS: Table = {"format": "pdf", "pages": 3, "draft": False, "x-trace": "on"}
 CASES: dict[str, tuple[Table, Table, bool]] = {
     "no arguments match everything": ({}, HEADERS, True),
     "no arguments match no headers": ({}, {}, True),
@@ -26,10 +26,10 @@ CASES: dict[str, tuple[Table, Table, bool]] = {
     "x- arguments do not count": ({"format": "pdf", "x-trace": "off"}, HEADERS, True),
     "x- arguments alone match everything": ({"x-trace": "off"}, HEADERS, True),
     "x- arguments alone match nothing with any": ({"x-match": "any", "x-trace": "on"}, HEADERS, False),
-    "x- arguments count with all-with-x": ({"x-match": "all-with-x", "format": "pdf", "x-trace": "off"}, HEADERS, False),
-    "x- arguments are enough with any-with-x": ({"x-match": "any-with-x", "format": "no", "x-trace": "on"}, HEADERS, True),
+    "x- counts with all-with-x": ({"x-match": "all-with-x", "format": "pdf", "x-trace": "off"}, HEADERS, False),
+    "x- is enough with any-with-x": ({"x-match": "any-with-x", "format": "no", "x-trace": "on"}, HEADERS, True),
     "x-match itself is never looked for": ({"x-match": "all-with-x", "format": "pdf"}, HEADERS, True),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,7 +31,8 @@ class Rig:
 
 
 @pytest.mark.parametrize(
-    ("credit", "published", "oracle"), [("2,1", 100, 4), ("400,200", 2000, 800), ("0,0", 100, 100), ("200,50", 900, 400)]
+    ("credit", "published", "oracle"),
+    [("2,1", 100, 4), ("400,200", 2000, 800), ("0,0", 100, 100), ("200,50", 900, 400)],
 )
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_suspended_queue_finds_exactly_the_oracle_in_its_mailbox(

@@ -326,6 +326,8 @@ def test_spending_on_a_closed_link_blocks_nobody() -> None:
     chain.first.close()
     chain.first.spend(5, 0)
     assert not chain.reader.blocked_by
+    assert chain.first.room() > 0, "who splits its work by the room would split it into nothing, for ever"
+    assert chain.first.room_bytes() > 0
 
 
 def test_closed_links_do_not_follow_their_hop_any_more() -> None:

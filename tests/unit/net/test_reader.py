@@ -1,4 +1,4 @@
-"""Reader: what is parked, what overtakes it, what pushes it out; when the socket pauses; channels apart from each other."""
+"""Reader: what is parked, what overtakes it or pushes it out, when the socket pauses, and channels kept apart."""
 
 from __future__ import annotations
 
@@ -318,11 +318,39 @@ def test_more_channels_than_negotiated_is_530() -> None:
 def test_the_end_of_a_connection_hands_over_what_was_read_before() -> None:
     dam = Dam()
     dam.channel.mailbox.release()
-    dam.peer.reader.shut_down()
+    dam.peer.reader.shut_down(lost=False)
     dam.house.run_until_idle()
     assert dam.queue.count() == 6
     assert not dam.peer.reader.lanes
     assert not dam.house.broker.reader_channel.links
+
+
+def test_a_client_that_closed_its_connection_finds_what_it_published_before_although_its_channel_waited() -> None:
+    house = House()
+    slow, queue = house.queue("slow"), house.queue("q")
+    slow.mailbox.hold()
+    peer = house.peer()
+    peer.open(1)
+    peer.tell(1, BasicGet("slow"))
+    peer.publish(1, "q", b"x")
+    house.run_until_idle()
+    peer.reader.shut_down(lost=False)
+    house.run_until_idle()
+    slow.mailbox.release()
+    house.run_until_idle()
+    assert queue.count() == 1
+    assert not peer.reader.lanes
+
+
+def test_a_lost_connection_does_not_wait_for_a_slow_queue() -> None:
+    house = House()
+    house.queue("slow").mailbox.hold()
+    peer = house.peer()
+    peer.open(1)
+    peer.tell(1, BasicGet("slow"))
+    house.run_until_idle()
+    peer.reader.shut_down(lost=True)
+    assert not peer.reader.lanes
 
 
 def test_a_number_can_be_opened_again_right_behind_its_close_ok() -> None:
@@ -336,6 +364,23 @@ def test_a_number_can_be_opened_again_right_behind_its_close_ok() -> None:
     assert [method.NAME for method in peer.methods()] == ["channel.open-ok"]
 
 
+@pytest.mark.timeout(10)
+def test_a_channel_that_failed_swallows_any_number_of_publishes_until_close_ok() -> None:
+    house = House("4,2")
+    queue = house.queue("q")
+    peer = house.peer()
+    peer.open(1)
+    peer.ack(1, 99)
+    house.run_until_idle()
+    peer.publish_singly(1, "q", 50)
+    peer.publish(1, "q", *[b"x"] * 50)
+    house.run_until_idle()
+    assert peer.reader.parked_bytes == 0
+    assert not peer.reader.blocked_by
+    assert queue.count() == 0
+
+
+@pytest.mark.timeout(10)
 def test_nobody_stays_blocked_by_a_channel_that_failed_and_went_while_publishes_were_on_their_way() -> None:
     house = House("4,2", stage_budget=3)
     house.queue("q")
