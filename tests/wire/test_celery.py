@@ -151,21 +151,21 @@ def test_remote_control_reaches_the_worker(app: Any, worker: Worker, inspect: Ca
 
 
 def test_events_of_the_worker_arrive(app: Any, worker: Worker) -> None:
-    seen: list[str] = []
+    seen: list[tuple[str, str]] = []
     with app.connection_for_read() as connection:
-        receiver = app.events.Receiver(connection, handlers={"*": lambda event: seen.append(event["type"])})
+        note = {"*": lambda event: seen.append((event["type"], event.get("uuid", "")))}
+        receiver = app.events.Receiver(connection, handlers=note)
         with receiver.consumer_context(wakeup=False) as (own_connection, _, _):
-            celery_app.add.delay(1, 1).forget()
+            task = celery_app.add.delay(1, 1).id  # the worker may still send events of earlier tasks
 
             def finished() -> bool:
                 try:
                     own_connection.drain_events(timeout=0.1)
                 except TimeoutError:
                     pass  # nothing came; wait_until decides how long is too long
-                return "task-succeeded" in seen
+                return {("task-received", task), ("task-started", task), ("task-succeeded", task)} <= set(seen)
 
-            wait_until(finished, what="the event task-succeeded")
-    assert {"task-received", "task-started"} <= set(seen)
+            wait_until(finished, what=f"the events of task {task}")
 
 
 def test_a_worker_survives_a_lost_connection_and_stops_cleanly(broker: LiveBroker, tmp_path: Path) -> None:

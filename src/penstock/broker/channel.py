@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 ROUTES_MAX: Final = 4096  # cached routes per channel; then forgotten all at once
 
+WAITING_LOW: Final = 2048  # items left in the mailbox when a waiting reader may go on
+
 RUNNING: Final = "running"
 CLOSING: Final = "closing"  # we sent channel.close; all but close-ok is ignored
 CLOSED: Final = "closed"
@@ -94,6 +96,7 @@ class Channel(Stage):
         "peer",
         "prefetch",
         "reader_link",
+        "relieve",
         "state",
         "unacked",
         "vhost",
@@ -110,6 +113,7 @@ class Channel(Stage):
         self.mailbox.delay_us = broker.channel_delay_us
         self.state = RUNNING
         self.reader_link: Link | None = None  # set by the reader, which is upstream
+        self.relieve: Mailbox[None] | None = None  # the reader's, while it waits for this mailbox to empty
         self.confirms: Confirms | None = None
         self.prefetch = 0  # for consumers still to come
         self.consumers: dict[str, Consumer] = {}
@@ -170,6 +174,9 @@ class Channel(Stage):
             frames = self.confirms.flush()
             if frames:
                 self.outbox.send(frames)
+        if self.relieve is not None and len(self.mailbox.ordinary) <= WAITING_LOW:
+            reader, self.relieve = self.relieve, None
+            reader.wake()
         return 0
 
     def send(self, method: Method) -> None:
@@ -437,6 +444,7 @@ class Channel(Stage):
         self.state = CLOSED
         self.mailbox.close()
         self.reader_link = None
+        self.relieve = None
         self.peer.channel_gone(self)
 
     def _leave(self) -> None:

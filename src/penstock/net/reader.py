@@ -2,7 +2,8 @@
 
 Upstream: the socket.  Downstream: broker/channel.py.
 Blocked: when one of its channels is out of credit. Then that channel's publishes are parked, in order, and all else is
-served; only when more than `parked_bytes_max` is parked does the socket pause.
+served; only when more than `parked_bytes_max` is parked does the socket pause. It pauses too for a client that asks
+faster than its channel can answer.
 
 What may overtake a channel's parked publishes is decided by one table, `ORDER`: the consumer's side of a channel and
 declarations overtake, methods that mean "after what I published" push the parked publishes out first (they are few,
@@ -57,6 +58,10 @@ ORDER: Final[dict[type[Method], int]] = {
     TxCommit: WAIT,
     TxRollback: WAIT,
 }
+
+
+# Acks and methods spend no credit, so a client could pile them up in a channel faster than it works them off.
+WAITING_MAX: Final = 4096  # items in a channel's mailbox; then the socket pauses until half of them are done
 
 
 class Lane:
@@ -146,7 +151,11 @@ class Reader(Stage):
                 lane.channel.close_ok()  # now, not in its turn: the next frame may open the number again
                 return
             lane.closing = type(item.method) is ChannelClose
-        lane.channel.mailbox.cast(item)
+        mailbox = lane.channel.mailbox
+        mailbox.cast(item)
+        if len(mailbox.ordinary) > WAITING_MAX and lane.channel.relieve is None:
+            lane.channel.relieve = self.mailbox
+            self._weigh()
 
     def _receive_after_close(self, item: Item) -> None:
         """The client has closed the channel and did not wait for the answer: the rest is ignored, as in RabbitMQ."""
@@ -201,9 +210,10 @@ class Reader(Stage):
         self._weigh()
 
     def _weigh(self) -> None:
-        """Full above the limit, and then until half of it is free: the socket follows."""
+        """Full above a limit, and then until half of it is free: the socket follows."""
         limit = self._parked_bytes_max // 2 if self.is_full else self._parked_bytes_max
-        if (self.parked_bytes > limit) != self.is_full:
+        full = self.parked_bytes > limit or any(lane.channel.relieve is not None for lane in self.lanes.values())
+        if full != self.is_full:
             self.is_full = not self.is_full
             self._fullness_changed()
 

@@ -294,6 +294,11 @@ def test_a_body_above_the_limit_is_not_kept_while_it_comes() -> None:
     assert decoder.error is None
 
 
+def test_a_whole_body_above_the_limit_is_refused_in_a_run_too() -> None:
+    items = Decoder(body_max=10).feed(publish(b"x" * 10) + publish(b"x" * 11) + publish(b"x" * 10))
+    assert [type(item) for item in items] == [Publishes, Oversize, Publishes]
+
+
 def test_a_body_at_the_limit_passes() -> None:
     (item,) = Decoder(body_max=10).feed(publish(b"x" * 10))
     assert isinstance(item, Publishes)

@@ -321,6 +321,17 @@ def test_a_dead_channel_is_forgotten_on_both_sides() -> None:
     assert not chain.queue.owing, "a dead channel is owed nothing"
 
 
+def test_a_blocked_stage_owes_nothing_to_an_upstream_that_died() -> None:
+    chain = Chain(Spec(2, 1))
+    chain.publish(100)
+    assert chain.channel.owing
+    chain.reader.down()
+    assert not chain.channel.owing
+    credit = chain.first.credit
+    chain.queue.down()
+    assert chain.first.credit == credit
+
+
 def test_spending_on_a_closed_link_blocks_nobody() -> None:
     chain = Chain(Spec(2, 1))
     chain.first.close()
