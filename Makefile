@@ -13,7 +13,7 @@ STAMP := $(VENV)/.penstock-setup
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
 # The broker as `make run` starts it: fixed ports, its data beside the code.
-SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --data data
+SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --data data
 
 # More words for pytest, the comparison or the broker: make test ARGS="-k credit".
 ARGS ?=

@@ -62,6 +62,8 @@ def serve(
             address(management)
         loaded = load(config, os.environ, settings or [])
         prepare_data(data)
+        if management is not None:
+            print("penstock: the management page is not built yet, --management has no effect", file=sys.stderr)
         run_loop(run_server(loaded, host, port, _ready))
     except (ConfigError, StartError) as error:
         raise fail(str(error)) from None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Final
 
+from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.config import Config
 from penstock.credit import Hop
@@ -94,6 +95,8 @@ async def serve(config: Config, host: str, port: int, ready: Callable[[Server], 
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    loop_kind = type(loop).__module__.partition(".")[0]
+    server.log.info("listening", amqp=f"{server.host}:{server.port}", loop=loop_kind, version=__version__)
     ready(server)
     await stopping.wait()
     server.log.info("stopping")
@@ -101,13 +104,12 @@ async def serve(config: Config, host: str, port: int, ready: Callable[[Server], 
     server.log.info("stopped")
 
 
-def run_loop(main: Coroutine[None, None, None]) -> str:
-    """Run on uvloop if it is there, else on asyncio's own loop; says which."""
+def run_loop(main: Coroutine[None, None, None]) -> None:
+    """Run on uvloop if it is there, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
         asyncio.run(main)
-        return "asyncio"
+        return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)
-    return "uvloop"

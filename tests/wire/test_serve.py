@@ -297,3 +297,24 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"process {pid} is gone")
+
+
+def test_without_uvloop_the_broker_runs_on_the_loop_of_asyncio(serve_process: Serve, tmp_path: Path) -> None:
+    (tmp_path / "uvloop.py").write_text("raise ImportError('does not build here')\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = serve_process(environment={"PYTHONPATH": path})
+    assert "loop=asyncio" in process.wait_for_log("listening")
+    with RawClient(process.port).handshake() as client:
+        client.open()
+        client.ask(QueueDeclare("q"), QueueDeclareOk)
+        for number in range(1000):
+            client.publish("q", b"%d" % number)
+        assert client.ask(QueueDeclare("q", passive=True), QueueDeclareOk).message_count == 1000
+        client.close()
+    assert process.terminate() == 0
+
+
+def test_a_management_address_is_accepted_and_said_to_have_no_effect(serve_process: Serve) -> None:
+    process = serve_process("--management", "127.0.0.1:0")
+    assert process.ready_line == f"ready: amqp 127.0.0.1:{process.port}\n"
+    assert "--management has no effect" in process.log

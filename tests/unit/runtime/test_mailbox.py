@@ -229,6 +229,27 @@ def test_a_stage_goes_on_with_the_next_item_after_a_bug() -> None:
     assert stage.seen == ["o2"]
 
 
+def test_a_stage_that_fails_every_time_does_not_keep_the_loop_out() -> None:
+    crashes: list[BaseException] = []
+    loop = HandLoop(stage_budget=10, turn_budget=40)
+    stage, other = Recorder(loop.scheduler), Recorder(loop.scheduler)
+
+    def note(where: str, error: BaseException) -> None:
+        crashes.append(error)
+        assert len(crashes) < 1000, "a turn that never ends"
+
+    def crash(budget: int) -> int:
+        raise RuntimeError("a bug")
+
+    loop.scheduler.crashed = note
+    stage.finish = crash  # type: ignore[method-assign]
+    stage.mailbox.wake()
+    other.mailbox.cast(1)
+    loop.turn()
+    assert other.seen == ["o1"]
+    assert crashes
+
+
 def test_without_anybody_to_tell_a_bug_is_raised() -> None:
     loop = HandLoop()
     stage = Recorder(loop.scheduler)
