@@ -436,13 +436,20 @@ def test_after_an_error_the_channel_ignores_all_until_close_ok(client: RawClient
     assert broker.count("never") == -1
 
 
-def test_closes_that_cross_are_both_answered(client: RawClient) -> None:
-    client.send(QueueDeclare("nope", passive=True))
-    client.send(ChannelClose(200, "", 0, 0))
-    client.expect(ChannelClose)
+@pytest.mark.parametrize("packets", [1, 2])
+def test_closes_that_cross_are_both_answered(client: RawClient, packets: int) -> None:
+    wrong, close = encode_method(QueueDeclare("nope", passive=True), 1), encode_method(ChannelClose(200, "", 0, 0), 1)
+    if packets == 1:
+        client.send_bytes(wrong + close)
+        client.expect(ChannelClose)
+    else:
+        client.send_bytes(wrong)
+        client.expect(ChannelClose)
+        client.send_bytes(close)
     client.expect(ChannelCloseOk)
     client.send(ChannelCloseOk())
     client.open()
+    client.ask(QueueDeclare("q", passive=True), QueueDeclareOk)
 
 
 def test_what_was_published_before_an_error_is_there_and_what_came_after_is_not(client: RawClient) -> None:

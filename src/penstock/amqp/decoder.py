@@ -97,9 +97,26 @@ class Publishes:
         self.alike = alike
         self.plain = plain
 
+    def first(self, count: int) -> Publishes:
+        """The first messages of this item as an item."""
+        messages = self.messages[:count]
+        return Publishes(self.channel, messages, sum(len(wire) for _, wire in messages), self.alike, self.plain)
+
     def __repr__(self) -> str:
         first = self.messages[0][0]
         return f"<Publishes channel={self.channel} {first!r} messages={len(self.messages)} bytes={self.bytes}>"
+
+
+def within(messages: list[Message], bytes_: int, room: int, room_bytes: int) -> int:
+    """How many of the messages, of this many bytes, use up a room; the one that crosses it by its bytes still goes."""
+    count = min(room, len(messages))
+    if bytes_ > room_bytes:
+        size = 0
+        for at, (_, wire) in enumerate(messages[:count], 1):
+            size += len(wire)
+            if size >= room_bytes:
+                return at
+    return count
 
 
 class Acks:

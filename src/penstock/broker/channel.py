@@ -19,7 +19,7 @@ from penstock.amqp.close import (
     CloseChannel,
     CloseConnection,
 )
-from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publish, Publishes
+from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publish, Publishes, within
 from penstock.amqp.method import (
     BasicAck,
     BasicCancel,
@@ -135,11 +135,11 @@ class Channel(Stage):
         try:
             if type(item) is Publishes:
                 cost = len(item.messages)
-                if self.reader_link is not None:
-                    self.reader_link.handle(cost, item.bytes)
                 if self.state is RUNNING:
                     self._current = BasicPublish
                     self._publish(item)
+                elif self.reader_link is not None:
+                    self.reader_link.handle(cost, item.bytes)
             elif type(item) is Acks:
                 cost = len(item.acks)
                 if self.state is RUNNING:
@@ -186,39 +186,33 @@ class Channel(Stage):
 
     def _publish(self, item: Publishes) -> None:
         """Route, number and pass on, one cast per queue."""
-        if item.alike and item.plain:
-            route = self._route(item.messages[0][0])
-            if not route.by_headers:
-                self._pass_on_alike(item, route.queues)
-                return
         arrivals: dict[Queue, Arrival] = {}
         try:
-            for message in item.messages:
-                route = self._route(message[0])
-                if not item.plain:
-                    check_rules(message, self.peer.user)
-                queues = self._queues_by_headers(message) if route.by_headers else route.queues
-                self._gather(message, queues, arrivals)
+            route = self._route(item.messages[0][0]) if item.alike and item.plain else None
+            if route is not None and not route.by_headers:
+                self._gather_alike(item, route.queues, arrivals)
+            else:
+                for message in item.messages:
+                    self._gather(message, item.plain, arrivals)
         finally:  # what was right before a wrong one goes its way
-            for queue, arrival in arrivals.items():
-                arrival.link.spend(len(arrival.messages), arrival.bytes)
-                queue.mailbox.cast(arrival)
+            self._pass_on(item, arrivals)
 
-    def _pass_on_alike(self, item: Publishes, queues: tuple[Queue, ...]) -> None:
-        count = len(item.messages)
+    def _gather_alike(self, item: Publishes, queues: tuple[Queue, ...], arrivals: dict[Queue, Arrival]) -> None:
         if not queues and item.messages[0][0].mandatory:
             for message in item.messages:
                 self._return(message)
         numbers: list[tuple[int, int]] = []
         if self.confirms is not None:
-            first = self.confirms.expect(count, len(queues))
-            numbers.append((first, first + count - 1))
+            first = self.confirms.expect(len(item.messages), len(queues))
+            numbers.append((first, first + len(item.messages) - 1))
         for queue in queues:
-            link = self._link(queue)
-            link.spend(count, item.bytes)
-            queue.mailbox.cast(Arrival(self, link, item.messages, item.bytes, numbers))
+            arrivals[queue] = Arrival(self, self._link(queue), item.messages, item.bytes, numbers)
 
-    def _gather(self, message: Message, queues: tuple[Queue, ...], arrivals: dict[Queue, Arrival]) -> None:
+    def _gather(self, message: Message, plain: bool, arrivals: dict[Queue, Arrival]) -> None:
+        route = self._route(message[0])
+        if not plain:
+            check_rules(message, self.peer.user)
+        queues = self._queues_by_headers(message) if route.by_headers else route.queues
         if not queues and message[0].mandatory:
             self._return(message)
         number = self.confirms.expect(1, len(queues)) if self.confirms is not None else 0
@@ -230,6 +224,24 @@ class Channel(Stage):
             arrival.bytes += len(message[1])
             if number:
                 arrival.numbers.append((number, number))
+
+    def _pass_on(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
+        """Spend on the arrivals and handle the item, with the result that message by message would have.
+
+        If this blocks the channel, the messages up to the one that used up the credit are granted, others deferred."""
+        was_blocked = bool(self.blocked_by)
+        for queue, arrival in arrivals.items():
+            arrival.link.spend(len(arrival.messages), arrival.bytes)
+            queue.mailbox.cast(arrival)
+        upstream = self.reader_link
+        if upstream is None:
+            return
+        if was_blocked or not self.blocked_by:
+            upstream.handle(len(item.messages), item.bytes)
+            return
+        free = item.first(min(_free(item, arrival) for arrival in arrivals.values()))
+        upstream.handle(len(free.messages), free.bytes, defer=False)
+        upstream.handle(len(item.messages) - len(free.messages), item.bytes - free.bytes)
 
     def _link(self, queue: Queue) -> Link:
         link = self.outgoing.get(queue)
@@ -461,3 +473,16 @@ class Channel(Stage):
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
         return f"<Channel {self.name} {self.state} unacked={len(self.unacked)} blocked_by={blocked_by}>"
+
+
+def _free(item: Publishes, arrival: Arrival) -> int:
+    """How many messages of the item came before the credit for this arrival was used up, the last one included."""
+    link = arrival.link
+    if not link.blocking:
+        return len(item.messages)
+    room = link.room_before(len(arrival.messages))
+    count = within(arrival.messages, arrival.bytes, room, link.room_bytes_before(arrival.bytes))
+    if arrival.messages is item.messages:
+        return count
+    last = arrival.messages[count - 1]
+    return next(at for at, message in enumerate(item.messages, 1) if message is last)

@@ -103,6 +103,13 @@ class Link:
             return 0
         return self.credit_bytes if self.hop.bytes.initial and not self.closed else ROOM_MAX
 
+    def room_before(self, messages: int) -> int:
+        """What the room was before this much was spent."""
+        return self.credit + messages if self.hop.messages.initial else ROOM_MAX
+
+    def room_bytes_before(self, bytes_: int) -> int:
+        return self.credit_bytes + bytes_ if self.hop.bytes.initial else ROOM_MAX
+
     def in_flight(self) -> int:
         """Messages cast by upstream that downstream has not taken yet."""
         return self.hop.messages.initial - self.credit - self.handled - self.deferred
@@ -112,13 +119,13 @@ class Link:
 
     # Downstream's side.
 
-    def handle(self, messages: int, bytes_: int) -> None:
-        """Downstream took this much from its mailbox."""
+    def handle(self, messages: int, bytes_: int, defer: bool = True) -> None:
+        """Downstream took this much from its mailbox; with defer=False, just before it became blocked."""
         self.handled += messages
         self.handled_bytes += bytes_
         hop = self.hop
         if self.handled >= hop.messages.more_after or self.handled_bytes >= hop.bytes.more_after:
-            self._grant()
+            self._grant(defer)
 
     def pay(self) -> None:
         """Downstream is no longer blocked: the deferred grants go out."""
@@ -132,7 +139,7 @@ class Link:
         """The hop's initial credit changed by this much."""
         self.credit += messages
         self.credit_bytes += bytes_
-        self._grant()  # more_after may have become smaller than what is handled already
+        self._grant(True)  # more_after may have become smaller than what is handled already
         if not self._exhausted():
             self._bump(0, 0)
         elif not self.blocking:
@@ -156,7 +163,7 @@ class Link:
         hop = self.hop
         return (self.credit <= 0 and hop.messages.initial > 0) or (self.credit_bytes <= 0 and hop.bytes.initial > 0)
 
-    def _grant(self) -> None:
+    def _grant(self, defer: bool) -> None:
         """Give back what was handled, messages in whole batches; or owe it while downstream is blocked itself."""
         hop = self.hop
         more_after = hop.messages.more_after
@@ -164,7 +171,7 @@ class Link:
         bytes_ = self.handled_bytes if self.handled_bytes >= hop.bytes.more_after else 0
         self.handled -= messages
         self.handled_bytes -= bytes_
-        if self.downstream.blocked_by and not self.closed:
+        if defer and self.downstream.blocked_by and not self.closed:
             self.deferred += messages
             self.deferred_bytes += bytes_
             self.downstream.owing[self] = None

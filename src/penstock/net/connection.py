@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         """Channels go, and with them the queues that were only for this connection."""
         if self.reader is not None:
-            self.reader.shut_down(self._lost)
+            self.reader.shut_down()
         for queue in list(self.exclusive_queues):
             queue.delete()
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.amqp.close import CHANNEL_ERROR, NOT_ALLOWED, CloseConnection
-from penstock.amqp.decoder import Command, Item, Oversize, Publishes
+from penstock.amqp.decoder import Command, Item, Oversize, Publishes, within
 from penstock.amqp.method import (
     ChannelClose,
     ChannelCloseOk,
@@ -238,14 +238,11 @@ class Reader(Stage):
 
     # The end.
 
-    def shut_down(self, lost: bool = True) -> None:
+    def shut_down(self) -> None:
         """The connection ends: channels finish what was read from the socket before, then go."""
         for lane in list(self.lanes.values()):
             self._push(lane)
-            if lost and lane.channel.mailbox.holds:
-                lane.channel.terminate()  # it waits for a queue, maybe for long; nobody is there for the answer
-            else:
-                lane.channel.mailbox.cast(Shutdown())
+            lane.channel.mailbox.cast(Shutdown())
 
     def forget(self, number: int) -> None:
         """The channel has terminated."""
@@ -265,21 +262,11 @@ class Reader(Stage):
 
 def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
     """As much of the item as there is room for, at least one message; the item keeps the rest."""
-    messages = item.messages
-    count = min(room, len(messages))
-    if item.bytes > room_bytes:
-        size = 0
-        for at, (_, wire) in enumerate(messages[:count], 1):
-            size += len(wire)
-            if size >= room_bytes:
-                count = at
-                break
-    if count >= len(messages):
+    count = within(item.messages, item.bytes, room, room_bytes)
+    if count >= len(item.messages):
         return item
-    head = Publishes(
-        item.channel, messages[:count], sum(len(wire) for _, wire in messages[:count]), item.alike, item.plain
-    )
-    item.messages = messages[count:]
+    head = item.first(count)
+    item.messages = item.messages[count:]
     item.bytes -= head.bytes
     return head
 

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from penstock.amqp.frame import HEARTBEAT_FRAME
 from penstock.broker.outbox import Outbox
 from penstock.runtime import Scheduler
 
@@ -50,7 +51,8 @@ class Writer:
             self._transport.close()
 
     def _write(self, frames: list[bytes], size: int) -> None:
-        self.wrote = True
+        if size > len(HEARTBEAT_FRAME):  # a heartbeat of ours does not make the next one unnecessary
+            self.wrote = True
         if size <= JOIN_BYTES_MAX or max(map(len, frames)) <= JOIN_BYTES_MAX:
             self._transport.write(b"".join(frames))
             return

@@ -2,8 +2,8 @@
 
 Casting never waits and never runs the receiver: it appends and makes the stage runnable. The urgent lane (confirms,
 rejects) is emptied before any ordinary work, as in RabbitMQ's priority mailbox.
-A held mailbox keeps its ordinary lane: a stage that waits for an answer, that a test suspends, or that a fault slows
-down. Holds are counted, so that two holders do not release each other.
+A held mailbox keeps its ordinary lane: a stage that waits for an answer, or that a test suspends. Holds are counted, so
+that two holders do not release each other.
 Not here: whose turn it is (scheduler.py), how much may wait (credit/).
 """
 
@@ -53,7 +53,7 @@ NOBODY: Final = Nobody()
 
 
 class Mailbox(Generic[Item]):
-    __slots__ = ("delay_us", "holds", "ordinary", "scheduled", "scheduler", "urgent", "worker")
+    __slots__ = ("delay_us", "holds", "ordinary", "scheduled", "scheduler", "slowed", "urgent", "worker")
 
     def __init__(self, scheduler: Scheduler, worker: Worker[Item]) -> None:
         self.scheduler = scheduler
@@ -63,6 +63,7 @@ class Mailbox(Generic[Item]):
         self.scheduled = False
         self.holds = 0
         self.delay_us = 0  # faults.*_delay_us: this many microseconds per message, on purpose
+        self.slowed = False  # while such a delay lasts: nothing is taken, but deliveries go on
 
     def cast(self, item: Item) -> None:
         self.ordinary.append(item)
@@ -101,24 +102,28 @@ class Mailbox(Generic[Item]):
         """One turn of the stage: urgent first, then ordinary until the budget is spent. Returns what it cost."""
         self.scheduled = False
         worker, urgent, ordinary = self.worker, self.urgent, self.ordinary
-        spent = 0
-        while spent < budget:
+        told = taken = 0
+        while told + taken < budget:
             if urgent:
                 worker.take_urgent(urgent.popleft())
-                spent += 1
-            elif ordinary and not self.holds:
-                spent += worker.take(ordinary.popleft())
+                told += 1
+            elif ordinary and not self.holds and not self.slowed:
+                taken += worker.take(ordinary.popleft())
             else:
                 break
         # A budget of its own, or a queue that many publish to would never get to its consumers.
         given = worker.finish(budget)
-        if self.delay_us and spent:
-            self.hold()
-            self.scheduler.clock.call_later(spent * self.delay_us / 1e6, self.release)
-        spent += given
-        if urgent or (ordinary and not self.holds):
+        if self.delay_us and taken:
+            self.slowed = True
+            self.scheduler.clock.call_later(taken * self.delay_us / 1e6, self._go_on)
+        if urgent or (ordinary and not self.holds and not self.slowed):
             self.wake()
-        return spent
+        return told + taken + given
+
+    def _go_on(self) -> None:
+        """The delay that a fault asks for is over."""
+        self.slowed = False
+        self.wake()
 
     def __len__(self) -> int:
         return len(self.ordinary) + len(self.urgent)

@@ -71,6 +71,7 @@ class Scheduler:
                 left -= mailbox.run(self.stage_budget) + 1
             except Exception as error:
                 # A bug in one stage must not stop the others.
+                left -= 1
                 if self.crashed is None:
                     raise
                 self.crashed(repr(mailbox), error)

@@ -322,7 +322,7 @@ def test_a_get_answered_after_the_channel_has_gone_is_not_lost(office: Office) -
     office.queue.mailbox.hold()
     office.peer.tell(1, BasicGet("q"))
     office.house.run_until_idle()
-    office.peer.reader.shut_down(lost=True)
+    office.peer.reader.shut_down()
     office.queue.mailbox.release()
     office.house.run_until_idle()
     assert office.queue.count() == 1
@@ -333,7 +333,7 @@ def test_a_subscription_that_waits_when_its_channel_goes_never_begins(office: Of
     office.queue.mailbox.hold()
     office.peer.consume(1)
     office.house.run_until_idle()
-    office.peer.reader.shut_down(lost=True)
+    office.peer.reader.shut_down()
     office.queue.mailbox.release()
     office.house.run_until_idle()
     assert not office.queue.consumers

@@ -318,7 +318,7 @@ def test_more_channels_than_negotiated_is_530() -> None:
 def test_the_end_of_a_connection_hands_over_what_was_read_before() -> None:
     dam = Dam()
     dam.channel.mailbox.release()
-    dam.peer.reader.shut_down(lost=False)
+    dam.peer.reader.shut_down()
     dam.house.run_until_idle()
     assert dam.queue.count() == 6
     assert not dam.peer.reader.lanes
@@ -334,7 +334,7 @@ def test_a_client_that_closed_its_connection_finds_what_it_published_before_alth
     peer.tell(1, BasicGet("slow"))
     peer.publish(1, "q", b"x")
     house.run_until_idle()
-    peer.reader.shut_down(lost=False)
+    peer.reader.shut_down()
     house.run_until_idle()
     slow.mailbox.release()
     house.run_until_idle()
@@ -342,14 +342,19 @@ def test_a_client_that_closed_its_connection_finds_what_it_published_before_alth
     assert not peer.reader.lanes
 
 
-def test_a_lost_connection_does_not_wait_for_a_slow_queue() -> None:
+def test_a_channel_that_waits_for_a_slow_queue_goes_when_the_queue_has_answered() -> None:
     house = House()
-    house.queue("slow").mailbox.hold()
+    slow = house.queue("slow")
+    slow.mailbox.hold()
     peer = house.peer()
     peer.open(1)
     peer.tell(1, BasicGet("slow"))
     house.run_until_idle()
-    peer.reader.shut_down(lost=True)
+    peer.reader.shut_down()
+    house.run_until_idle()
+    assert peer.reader.lanes
+    slow.mailbox.release()
+    house.run_until_idle()
     assert not peer.reader.lanes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.amqp.frame import HEARTBEAT_FRAME
 from penstock.net.writer import JOIN_BYTES_MAX, REPLIES_HIGH_BYTES, Writer
 from tests.unit.fakes import FakeTransport, House
 
@@ -46,7 +47,10 @@ def test_large_pieces_are_handed_over_as_they_are_and_the_order_is_kept() -> Non
 def test_wrote_is_noted_for_the_heartbeat() -> None:
     desk = Desk()
     assert not desk.writer.wrote
-    desk.writer.outbox.send(b"x")
+    desk.writer.outbox.send(HEARTBEAT_FRAME)
+    desk.house.run_until_idle()
+    assert not desk.writer.wrote  # a heartbeat does not make the next one unnecessary
+    desk.writer.outbox.send(HEARTBEAT_FRAME + HEARTBEAT_FRAME)
     desk.house.run_until_idle()
     assert desk.writer.wrote
 
