@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -62,7 +64,9 @@ class Server:
         try:
             self.host, self.port = await self.listener.start(host, port)
         except OSError as error:
-            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            known = error.errno in errno.errorcode  # asyncio wraps the reason in a sentence; look-ups have codes apart
+            reason = os.strerror(error.errno) if known and error.errno is not None else error.strerror
+            raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
 
     async def stop(self) -> None:
         if self.listener is not None:
