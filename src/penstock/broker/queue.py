@@ -165,10 +165,10 @@ class Queue(Stage):
             if given >= budget:
                 self.mailbox.wake()
                 break
-            group = self._with_room()
-            if not group:
+            group, share = self._with_room()
+            if share <= 0 or not group:
                 break
-            limit = min(self._share(group) * len(group), budget - given)
+            limit = min(share * len(group), budget - given)
             if self.returned:
                 positions, messages = self._pop_returned(limit)
                 self._deliver(group, positions, messages, True)
@@ -179,24 +179,17 @@ class Queue(Stage):
             given += len(messages)
         return given
 
-    def _with_room(self) -> list[Consumer]:
-        """Consumers that would take a message, beginning with the one whose turn it is."""
+    def _with_room(self) -> tuple[list[Consumer], int]:
+        """Consumers that would take a message, beginning with the one whose turn it is; and how many each takes."""
         consumers = self.consumers
         if len(consumers) == 1:
-            return consumers if consumers[0].room() > 0 else []
+            return consumers, consumers[0].room()
         start = self._next_consumer % len(consumers)
         group = [consumer for consumer in consumers[start:] + consumers[:start] if consumer.room() > 0]
-        return group[:1] if self._shares_room() else group
-
-    def _shares_room(self) -> bool:
-        """A consumer whose channel has a prefetch of its own may lose its room to a neighbour with every delivery."""
-        return len(self.consumers) > 1 and any(consumer.channel.limiter.prefetch for consumer in self.consumers)
-
-    def _share(self, group: list[Consumer]) -> int:
-        """How many messages each of the group takes before it must be asked again."""
-        if self._shares_room():
-            return 1
-        return min([consumer.room() for consumer in group])
+        if any(consumer.channel.limiter.prefetch for consumer in consumers):
+            # Room that is shared on a channel may be lost to a neighbour with every delivery: ask again after each.
+            return group[:1], 1
+        return group, min([consumer.room() for consumer in group], default=0)
 
     def _deliver(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
