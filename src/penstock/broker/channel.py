@@ -484,5 +484,5 @@ def _free(item: Publishes, arrival: Arrival) -> int:
     count = within(arrival.messages, arrival.bytes, room, link.room_bytes_before(arrival.bytes))
     if arrival.messages is item.messages:
         return count
-    last = arrival.messages[count - 1]
-    return next(at for at, message in enumerate(item.messages, 1) if message is last)
+    last_wire = arrival.messages[count - 1][1]
+    return next(at for at, (_, wire) in enumerate(item.messages, 1) if wire is last_wire)
