@@ -160,8 +160,8 @@ class Channel(Stage):
                 )
         except CloseChannel as error:
             self.fail(error)
-        except CloseConnection as error:
-            self._fail_connection(error)
+        except CloseConnection as fatal:
+            self._fail_connection(fatal)
         return cost
 
     def take_urgent(self, item: ChannelItem) -> None:
