@@ -70,8 +70,9 @@ run: setup fresh ## start the broker on 127.0.0.1:5672, its data in ./data
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m pytest -q $(ARGS)
 
-check: setup ## lint and types: ruff, mypy strict
+check: setup ## lint, layout and types: ruff, mypy strict
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check src tests bench
 	@$(BIN)/mypy --no-error-summary
 	@echo "check: ruff and mypy have nothing to say"
 
