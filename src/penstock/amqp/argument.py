@@ -27,7 +27,7 @@ _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
 
 
-def _cannot_decode(buf: bytes, pos: int) -> CloseConnection:
+def cannot_decode(buf: bytes, pos: int) -> CloseConnection:
     """What RabbitMQ answers to arguments, from `pos` on, that do not fit their method."""
     shown = ",".join(map(str, buf[pos : pos + SHOWN_BYTES_MAX]))
     rest = ",..." if len(buf) - pos > SHOWN_BYTES_MAX else ""
@@ -39,7 +39,7 @@ def read_arguments(wire: str, buf: bytes, pos: int) -> list[Argument]:
     try:
         return _read(wire, buf, pos)
     except (IndexError, error):
-        raise _cannot_decode(buf, pos) from None
+        raise cannot_decode(buf, pos) from None
     except UnicodeDecodeError:
         raise CloseConnection(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
 
@@ -66,7 +66,7 @@ def _read(wire: str, buf: bytes, start: int) -> list[Argument]:
             values.append(value)
         reserved = False
     if pos != len(buf):
-        raise _cannot_decode(buf, start)
+        raise cannot_decode(buf, start)
     return values
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from penstock.amqp.argument import cannot_decode
 from penstock.amqp.close import FRAME_ERROR, UNEXPECTED_FRAME, CloseConnection
 from penstock.amqp.content import FLAGS_OFFSET
 from penstock.amqp.frame import (
@@ -33,7 +34,7 @@ from penstock.amqp.frame import (
 from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, Method, decode_method
 from penstock.amqp.properties import check_properties
 
-PUBLISH_CACHE_MAX: Final = 4096  # distinct publish methods remembered per connection; then forgotten all at once
+PUBLISH_CACHE_MAX: Final = 2048  # distinct publish methods remembered per connection; then forgotten all at once
 
 GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed and plain
 GOOD_PROPERTIES_BYTES_MAX: Final = 256
@@ -67,7 +68,9 @@ class Publish:
             end = key_at + 1 + payload[key_at]
             flags = payload[end]
         except IndexError:
-            raise CloseConnection(FRAME_ERROR, "basic.publish: arguments cut short", 60, 40) from None
+            raise _bad_publish(payload) from None
+        if len(payload) != end + 1:
+            raise _bad_publish(payload)
         self.channel = channel
         # Names are bytes to RabbitMQ; surrogates keep what is not UTF-8 apart and intact.
         self.exchange = payload[7:key_at].decode("utf-8", "surrogateescape")
@@ -467,6 +470,12 @@ def _unexpected(content: _Content | None) -> CloseConnection:
     return CloseConnection(
         UNEXPECTED_FRAME, "expected content header for class 60, got non content header frame instead", 60, 40
     )
+
+
+def _bad_publish(payload: bytes) -> CloseConnection:
+    error = cannot_decode(payload, 4)
+    error.class_id, error.method_id = 60, 40
+    return error
 
 
 def _bad_frame(buf: bytes, pos: int, stop: int, why: str) -> CloseConnection:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.broker.queue import Queue
     from penstock.broker.vhost import Route
 
-ROUTES_MAX: Final = 4096  # cached routes per channel; then forgotten all at once
+ROUTES_MAX: Final = 2048  # cached routes per channel; then forgotten all at once
 
 WAITING_LOW: Final = 2048  # items left in the mailbox when a waiting reader may go on
 

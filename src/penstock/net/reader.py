@@ -80,6 +80,7 @@ class Reader(Stage):
     __slots__ = (
         "_broker",
         "_channel_max",
+        "_flooded",
         "_fullness_changed",
         "_parked_bytes_max",
         "_peer",
@@ -100,6 +101,7 @@ class Reader(Stage):
         self._fullness_changed = fullness_changed
         self.mailbox: Mailbox[None] = Mailbox(broker.scheduler, self)
         self.lanes: dict[int, Lane] = {}
+        self._flooded: dict[int, Lane] = {}  # more than WAITING_MAX items wait for their channels
         self.parked_bytes = 0
         self.is_full = False
 
@@ -155,6 +157,7 @@ class Reader(Stage):
         mailbox.cast(item)
         if len(mailbox.ordinary) > WAITING_MAX and lane.channel.relieve is None:
             lane.channel.relieve = self.mailbox
+            self._flooded[item.channel] = lane
             self._weigh()
 
     def _receive_after_close(self, item: Item) -> None:
@@ -212,7 +215,7 @@ class Reader(Stage):
     def _weigh(self) -> None:
         """Full above a limit, and then until half of it is free: the socket follows."""
         limit = self._parked_bytes_max // 2 if self.is_full else self._parked_bytes_max
-        full = self.parked_bytes > limit or any(lane.channel.relieve is not None for lane in self.lanes.values())
+        full = self.parked_bytes > limit or bool(self._flooded)
         if full != self.is_full:
             self.is_full = not self.is_full
             self._fullness_changed()
@@ -233,6 +236,7 @@ class Reader(Stage):
         for lane in self.lanes.values():
             if lane.parked:
                 self._release(lane)
+        self._flooded = {number: lane for number, lane in self._flooded.items() if lane.channel.relieve is not None}
         self._weigh()
         return 0
 
@@ -247,6 +251,7 @@ class Reader(Stage):
     def forget(self, number: int) -> None:
         """The channel has terminated."""
         lane = self.lanes.pop(number, None)
+        self._flooded.pop(number, None)
         if lane is not None:
             for item in lane.parked:
                 if isinstance(item, Publishes):

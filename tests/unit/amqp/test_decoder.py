@@ -318,6 +318,8 @@ def test_forgetting_a_channel_drops_the_content_it_began() -> None:
 # Faults.
 
 HEAD_FRAME = make_wire(b"")[:11] + (4).to_bytes(8, "big") + NO_PROPERTIES + b"\xce"
+PUBLISH_Q = b"\x00\x3c\x00\x28\x00\x00\x00\x01q\x00"
+
 FAULTS: dict[str, tuple[bytes, int]] = {
     "a frame without its end": (method(ChannelOpen())[:-1] + b"\x00", 501),
     "an unknown frame type": (encode_frame(9, 1, b"x"), 501),
@@ -326,6 +328,7 @@ FAULTS: dict[str, tuple[bytes, int]] = {
     "a method frame of three bytes": (encode_frame(METHOD, 1, b"\x00\x0a\x00"), 501),
     "an unknown method": (encode_frame(METHOD, 1, b"\x00\x63\x00\x63"), 503),
     "arguments cut short": (encode_frame(METHOD, 1, b"\x00\x32\x00\x0a\x00\x00\xff"), 501),
+    "a publish with bytes behind its arguments": (encode_frame(METHOD, 1, PUBLISH_Q + b"\x00"), 501),
     "a publish cut short": (encode_frame(METHOD, 1, b"\x00\x3c\x00\x28\x00\x00\x05ab"), 501),
     "a header without publish": (HEAD_FRAME, 505),
     "a body without publish": (encode_frame(BODY, 1, b"x"), 505),
