@@ -84,7 +84,7 @@ format: setup ## let ruff lay out the code and sort imports
 compile: setup interpreted ## compile the code without I/O with mypyc (back: make interpreted)
 	@set -eu; \
 	if ! command -v cc >/dev/null; then echo "compile: a C compiler is needed: sudo apt-get install -y gcc python3-dev" >&2; exit 1; fi; \
-	log=$$(mktemp); trap 'rm -rf "$$log" src/build' EXIT; \
+	log=$$(mktemp); trap 'rm -rf "$$log" src/build src/.mypy_cache' EXIT; \
 	echo "compile: $(words $(COMPILABLE)) modules, about half a minute"; \
 	(cd src && MYPYPATH=. ../$(BIN)/mypyc $(patsubst src/%,%,$(COMPILABLE))) >"$$log" 2>&1 || { tail -20 "$$log" >&2; exit 1; }; \
 	echo "compile: done"

@@ -52,13 +52,13 @@ class Server:
             config.integer("faults.queue_delay_us"),
         )
         limits = Limits(
-            config.integer("limits.frame_max_bytes"),
-            config.integer("limits.channel_max"),
-            config.integer("limits.heartbeat_s"),
-            config.integer("limits.message_bytes"),
-            config.integer("limits.parked_bytes"),
-            config.number("limits.handshake_timeout_s"),
-            config.integer("limits.connections"),
+            frame_max=config.integer("limits.frame_max_bytes"),
+            channel_max=config.integer("limits.channel_max"),
+            heartbeat_s=config.integer("limits.heartbeat_s"),
+            message_bytes_max=config.integer("limits.message_bytes"),
+            parked_bytes_max=config.integer("limits.parked_bytes"),
+            handshake_timeout_s=config.number("limits.handshake_timeout_s"),
+            connections_max=config.integer("limits.connections"),
         )
         self.listener = Listener(self.broker, limits, self.log)
         try:

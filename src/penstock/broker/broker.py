@@ -10,12 +10,10 @@ from typing import Final
 
 from penstock.broker.users import Users
 from penstock.broker.vhost import VHost
-from penstock.credit import Block, Hop, Spec
+from penstock.credit import Block, Hop
 from penstock.runtime import Scheduler
 
 BLOCK_LOG_MAX: Final = 1000  # the last blocks kept in memory, for a first look; the event stream keeps them all
-DEFAULT_CREDIT: Final = Spec(400, 200)  # RabbitMQ's
-DEFAULT_CREDIT_BYTES: Final = Spec(16_777_216, 8_388_608)  # 400 messages of 40 KB: only larger ones notice it
 
 
 class Broker:
@@ -33,14 +31,14 @@ class Broker:
     def __init__(
         self,
         scheduler: Scheduler,
-        reader_channel: Hop | None = None,
-        channel_queue: Hop | None = None,
+        reader_channel: Hop,
+        channel_queue: Hop,
         channel_delay_us: int = 0,
         queue_delay_us: int = 0,
     ) -> None:
         self.scheduler = scheduler
-        self.reader_channel = reader_channel or Hop("reader_channel", DEFAULT_CREDIT, DEFAULT_CREDIT_BYTES)
-        self.channel_queue = channel_queue or Hop("channel_queue", DEFAULT_CREDIT, DEFAULT_CREDIT_BYTES)
+        self.reader_channel = reader_channel
+        self.channel_queue = channel_queue
         self.channel_delay_us = channel_delay_us
         self.queue_delay_us = queue_delay_us
         self.block_log: deque[Block] = deque(maxlen=BLOCK_LOG_MAX)
