@@ -38,11 +38,11 @@ from penstock.broker.casts import (
     Subscribe,
     Unsubscribe,
 )
+from penstock.broker.consumer import UNLIMITED, Consumer
 from penstock.credit import Block, Stage
 from penstock.runtime import Mailbox, Scheduler
 
 if TYPE_CHECKING:
-    from penstock.broker.consumer import Consumer
     from penstock.broker.peer import Peer
 
 DISPATCH_BYTES_MAX: Final = 262_144  # given to one consumer in one round: about what a socket takes at once
@@ -184,12 +184,23 @@ class Queue(Stage):
         consumers = self.consumers
         if len(consumers) == 1:
             return consumers, consumers[0].room()
-        start = self._next_consumer % len(consumers)
-        group = [consumer for consumer in consumers[start:] + consumers[:start] if consumer.room() > 0]
-        if any(consumer.channel.limiter.prefetch for consumer in consumers):
+        group: list[Consumer] = []
+        share = UNLIMITED
+        shared = False
+        wanted = self.count()  # with fewer messages than consumers, the others need not be asked
+        for turn in range(self._next_consumer, self._next_consumer + len(consumers)):
+            consumer = consumers[turn % len(consumers)]
+            room = consumer.room()
+            if room > 0:
+                group.append(consumer)
+                share = min(share, room)
+                shared = shared or consumer.channel.limiter.prefetch > 0
+                if len(group) == wanted:
+                    break
+        if shared:
             # Room that is shared on a channel may be lost to a neighbour with every delivery: ask again after each.
             return group[:1], 1
-        return group, min([consumer.room() for consumer in group], default=0)
+        return group, share
 
     def _deliver(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
