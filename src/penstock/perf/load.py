@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from penstock.client.connection import Channel, ClientError
@@ -34,7 +35,7 @@ class LoadError(Exception):
     """The run is worth no number; the text is one line that says why."""
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, ABC):
     """A thread on one connection. `error` is what ended it before its time."""
 
     def __init__(self, channel: Channel) -> None:
@@ -54,8 +55,9 @@ class Worker(threading.Thread):
         except (LoadError, NotADelivery, NotConfirmed, ClientError) as error:
             self.error = str(error)
 
+    @abstractmethod
     def work(self) -> None:
-        raise NotImplementedError
+        """What the thread does until `stopping`."""
 
     def abort(self) -> None:
         """End the thread, wherever it waits."""
