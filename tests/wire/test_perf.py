@@ -24,7 +24,7 @@ def uri(serve_process: Callable[..., ServeProcess]) -> str:
 
 
 def test_every_scenario_makes_figures_and_leaves_nothing_behind(broker: LiveBroker) -> None:
-    done = perf("all", "--uri", broker.uri, "--seconds", "0.1", "--json")
+    done = perf("all", "--uri", broker.uri, "--seconds", "0.5", "--json")
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert {result["scenario"] for result in results} == {scenario.name for scenario in SCENARIOS}
