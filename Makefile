@@ -13,7 +13,7 @@ STAMP := $(VENV)/.penstock-setup
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
 # The broker as `make run` starts it: fixed ports, its data beside the code.
-SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --data data
+SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --data data
 
 # More words for pytest, the comparison or the broker: make test ARGS="-k credit".
 ARGS ?=
@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py)
 
-.PHONY: help setup run test check format compile interpreted fresh bench lock node clean distclean
+.PHONY: help setup run test check format compile interpreted fresh bench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -64,7 +64,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-run: setup fresh ## start the broker on 127.0.0.1:5672, its data in ./data
+run: setup fresh ## start the broker on 127.0.0.1:5672, its HTTP API on 127.0.0.1:15672, its data in ./data
 	@exec $(SERVE) $(ARGS)
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
@@ -72,7 +72,7 @@ test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
 
 check: setup ## lint, layout and types: ruff, mypy strict
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --quiet --check src tests bench
+	@$(BIN)/ruff format --quiet --check src tests bench fuzz
 	@$(BIN)/mypy --no-error-summary
 	@echo "check: ruff and mypy have nothing to say"
 
@@ -102,6 +102,11 @@ fresh:
 bench: setup fresh ## compare with RabbitMQ on this machine, in turns
 	@$(BIN)/python bench/compare.py $(ARGS)
 
+# What is found becomes a file in fuzz/corpus and a failing test. Interpreted, because compiled code shows no coverage.
+SECONDS ?= 60
+fuzz: setup interpreted ## look for bytes that break the broker, guided by coverage (SECONDS=60)
+	@$(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
+
 # amqplib for the wire test with Node. Optional: without it that test is skipped, and pytest's summary says so.
 node:
 	@if [ $(NODE_STAMP) -nt $(NODE_DIR)/package.json ] && [ $(NODE_STAMP) -nt $(NODE_DIR)/package-lock.json ]; then :; \
@@ -129,7 +134,7 @@ lock: setup ## refresh requirements.lock from pyproject.toml's bounds
 
 clean: interpreted ## remove caches and build output (not .venv, not data)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info $(NODE_DIR)/node_modules
-	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench fuzz -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## clean, and remove .venv
 	@rm -rf $(VENV)

@@ -1,4 +1,7 @@
-"""Command line: `penstock serve`, `penstock perf`. A user's mistake is one line on stderr and a non-zero exit."""
+"""Command line: `penstock serve`, `penstock definitions`, `penstock perf`.
+
+A user's mistake is one line on stderr and a non-zero exit.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,18 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.broker.definitions import document_of
+from penstock.broker.definitions import import_definitions as import_document
+from penstock.broker.password import SCRYPT
+from penstock.broker.records import USER
 from penstock.config import ConfigError, load
 from penstock.perf.command import perf
-from penstock.server import Server, StartError, prepare_data, run_loop
+from penstock.server import Server, StartError, prepare_data, run_loop, stopped_broker
 from penstock.server import serve as run_server
+from penstock.store.definitions import DefinitionError, read_definitions
+from penstock.store.document import read_document, shown_document, write_document
+
+TLS_PORT = 5671  # AMQP's, when TLS is on and no address is given
 
 app = typer.Typer(
     name="penstock",
@@ -50,7 +61,12 @@ def main_options(
 @app.command()
 def serve(
     listen: Annotated[str, typer.Option(help="Address for AMQP; port 0 takes a free one.")] = "127.0.0.1:5672",
-    management: Annotated[str | None, typer.Option(help="Address of the management page (not built yet).")] = None,
+    listen_tls: Annotated[
+        str | None, typer.Option(help="Address for AMQP over TLS; if tls.certificate is set, by default port 5671.")
+    ] = None,
+    management: Annotated[
+        str | None, typer.Option(help="Address of the HTTP API, as 127.0.0.1:15672; off without it.")
+    ] = None,
     data: Annotated[Path, typer.Option(help="Directory for all that is kept.")] = Path("data"),
     config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
@@ -58,23 +74,78 @@ def serve(
     """Run the broker until it is told to stop (SIGTERM, Ctrl-C)."""
     try:
         host, port = address(listen)
-        if management is not None:
-            address(management)
+        http = address(management) if management is not None else None
         loaded = load(config, os.environ, settings or [])
+        tls = address(listen_tls) if listen_tls is not None else None
+        if tls is None and loaded.word("tls.certificate"):
+            tls = host, TLS_PORT
         prepare_data(data)
-        if management is not None:
-            print("penstock: the management page is not built yet, --management has no effect", file=sys.stderr)
-        run_loop(run_server(loaded, host, port, _ready))
+        run_loop(run_server(loaded, host, port, _ready, tls, data, http))
     except (ConfigError, StartError) as error:
         raise fail(str(error)) from None
 
 
 def _ready(server: Server) -> None:
     server.log.warning("messages are kept in memory only: the store is not built yet, a restart loses them")
-    host = f"[{server.host}]" if ":" in server.host else server.host
-    print(f"ready: amqp {host}:{server.port}", flush=True)
+    tls = f", amqps {_shown(server.tls_host)}:{server.tls_port}" if server.tls_port else ""
+    http = f", management http://{_shown(server.management_host)}:{server.management_port}/"
+    management = http if server.management_port else ""
+    print(f"ready: amqp {_shown(server.host)}:{server.port}{tls}{management}", flush=True)
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+definitions = typer.Typer(help="Users, vhosts, queues and so on in RabbitMQ's JSON.", no_args_is_help=True)
+
+
+@definitions.command("export")
+def export_definitions(
+    data: Annotated[Path, typer.Option(help="Data directory; a broker may be running in it.")] = Path("data"),
+    output: Annotated[Path | None, typer.Option(help="File to write; without it, standard output.")] = None,
+) -> None:
+    """Write what a data directory holds as RabbitMQ's definitions."""
+    try:
+        records = read_definitions(data)
+        if not records:
+            raise fail(f"data directory {data} holds no definitions: no broker has run in it")
+        document = document_of(records)
+        if output is None:
+            print(shown_document(document), end="")
+        else:
+            write_document(output, document)
+    except DefinitionError as error:
+        raise fail(str(error)) from None
+    counts = [f"{len(found)} {name.replace('_', ' ')}" for name, found in document.items() if isinstance(found, list)]
+    print(f"exported: {', '.join(counts)}", file=sys.stderr)
+    own = [str(body["name"]) for kind, _, body in records if kind == USER and body["hashing_algorithm"] == SCRYPT]
+    if own:
+        print(f"warning: RabbitMQ cannot check the passwords of {', '.join(own)}: set new ones there", file=sys.stderr)
+
+
+@definitions.command("import")
+def import_definitions(
+    file: Annotated[Path, typer.Argument(help="Definitions in RabbitMQ's JSON.")],
+    data: Annotated[Path, typer.Option(help="Data directory; no broker may be running in it.")],
+    vhost: Annotated[str | None, typer.Option(help="The file is of one vhost: import it into this one.")] = None,
+) -> None:
+    """Add a definitions file to a data directory: all of it or, with an error, nothing."""
+    try:
+        document = read_document(file)
+        prepare_data(data)
+        with stopped_broker(data) as broker:
+            summary = import_document(broker, document, vhost)
+    except (StartError, DefinitionError) as error:
+        raise fail(str(error)) from None
+    for name in summary.transient:
+        summary.warnings.append(f"{name} is not durable: it is not kept until a broker starts")
+    for warning in summary.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"imported: {summary.line()}")
 
 
 def main() -> None:
+    app.add_typer(definitions, name="definitions")
     app.command()(perf)
     app()

@@ -7,19 +7,35 @@ import errno
 import gc
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
+from penstock.amqp.bounds import Bounds
+from penstock.broker.admin import Admin
 from penstock.broker.broker import Broker
+from penstock.broker.definitions import import_definitions, restore
+from penstock.broker.ledger import NO_LEDGER
+from penstock.broker.plan import DefinitionsError
 from penstock.config import Config
-from penstock.credit import Hop
+from penstock.credit import Hop, Spec
 from penstock.net.clock import LoopClock
+from penstock.net.connection import is_loopback
 from penstock.net.limits import Limits
 from penstock.net.listener import Listener
 from penstock.net.log import Log
-from penstock.runtime import Scheduler
+from penstock.net.tls import Certificates, TlsError, TlsSettings
+from penstock.runtime import FakeClock, Scheduler
+from penstock.runtime.clock import Clock
+from penstock.store.definitions import DefinitionError, DefinitionStore
+from penstock.store.document import read_document
+from penstock.store.lock import DirectoryInUse, DirectoryLock
+
+if TYPE_CHECKING:
+    from penstock.management.listen import ManagementListener
 
 # Messages are many small containers that form no cycles: looking through them often costs time and finds nothing.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
@@ -32,15 +48,26 @@ class StartError(Exception):
 class Server:
     """A broker on a port, in the running event loop."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, data: Path | None = None) -> None:
+        """Without a data directory nothing is kept."""
         self.config = config
+        self.data = data
+        self.store: DefinitionStore | None = None
+        self._lock: DirectoryLock | None = None
         self.log = Log(config.word("log.level"), config.word("log.format") == "json")
         self.broker: Broker | None = None
         self.listener: Listener | None = None
+        self.certificates: Certificates | None = None
         self.host = ""
         self.port = 0
+        self.tls_host = ""
+        self.tls_port = 0  # 0: no TLS
+        self.management: ManagementListener | None = None
+        self.management_host = ""
+        self.management_port = 0  # 0: no management
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls: tuple[str, int] | None = None) -> None:
+        """Listen on host and port; with `tls`, also there, for TLS."""
         loop = asyncio.get_running_loop()
         config = self.config
         scheduler = Scheduler(LoopClock(loop), lambda: _soon(loop, scheduler), self.log.crash)
@@ -50,7 +77,16 @@ class Server:
             Hop("channel_queue", config.spec("credit.channel_queue"), config.spec("credit.channel_queue_bytes")),
             config.integer("faults.channel_delay_us"),
             config.integer("faults.queue_delay_us"),
+            config.integer("limits.ack_timeout_s") * 1000,
         )
+        self.broker.users.loopback_only = frozenset(
+            name.strip() for name in config.word("users.loopback_only").split(",")
+        )
+        try:
+            self._restore(self.broker, loop)
+        except StartError:
+            await self.stop()
+            raise
         limits = Limits(
             frame_max=config.integer("limits.frame_max_bytes"),
             channel_max=config.integer("limits.channel_max"),
@@ -59,18 +95,119 @@ class Server:
             parked_bytes_max=config.integer("limits.parked_bytes"),
             handshake_timeout_s=config.number("limits.handshake_timeout_s"),
             connections_max=config.integer("limits.connections"),
+            bounds=Bounds(
+                table_depth=config.integer("limits.table_depth"),
+                table_bytes=config.integer("limits.table_bytes"),
+                table_entries=config.integer("limits.table_entries"),
+                name_bytes=config.integer("limits.name_bytes"),
+                unfinished_bytes=config.integer("limits.unfinished_bytes"),
+            ),
         )
         self.listener = Listener(self.broker, limits, self.log)
         try:
+            if tls is not None:  # before any port is open: a wrong certificate is the operator's first news
+                self.certificates = self._certificates(scheduler.clock)
+            await self.listen(host, port, tls)
+        except StartError:
+            await self.stop()
+            raise
+
+    async def listen(self, host: str, port: int, tls: tuple[str, int] | None) -> None:
+        """Open the ports, at the start or again after the listener was stopped."""
+        assert self.listener is not None
+        with _cannot_listen(host, port):
             self.host, self.port = await self.listener.start(host, port)
-        except OSError as error:
-            known = error.errno in errno.errorcode  # asyncio wraps the reason in a sentence; look-ups have codes apart
-            reason = os.strerror(error.errno) if known and error.errno is not None else error.strerror
-            raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
+        if tls is not None and self.certificates is not None:
+            with _cannot_listen(*tls):
+                self.tls_host, self.tls_port = await self.listener.start_tls(*tls, self.certificates)
+
+    async def manage(self, host: str, port: int) -> None:
+        """Open the HTTP API."""
+        from penstock.management.api import application  # here, or a broker without it would start a third slower
+        from penstock.management.listen import ManagementListener
+
+        assert self.broker is not None
+        self.management = ManagementListener(application(Admin(self.broker), self._authenticate))
+        with _cannot_listen(host, port):
+            self.management_host, self.management_port = await self.management.start(host, port)
+
+    async def _authenticate(self, user: str, password: str, host: str) -> tuple[str, ...] | None:
+        assert self.broker is not None
+        assert self.listener is not None
+        if not await self.listener.logins.admits(user, password, host, is_loopback(host)):
+            return None
+        return self.broker.users.tags(user)
+
+    def _restore(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        """What the data directory holds, then what the definitions file says."""
+        file = self.config.word("definitions.file")
+        warnings: list[str] = []
+        try:
+            if self.data is not None:
+                self._lock = DirectoryLock(self.data)
+                self.store = DefinitionStore(self.data, loop.call_soon_threadsafe, self._store_told)
+                records = self.store.load()
+                warnings += restore(broker, records, self.store, with_defaults=not file).warnings
+            elif file:
+                restore(broker, [], NO_LEDGER, with_defaults=False)
+            if file:
+                summary = import_definitions(broker, read_document(Path(file)))
+                warnings += summary.warnings
+                self.log.info("definitions imported", file=file, summary=summary.line())
+        except (DirectoryInUse, DefinitionError) as error:
+            raise StartError(str(error)) from None
+        except DefinitionsError as error:
+            raise StartError(f"definitions: {error}") from None
+        for warning in warnings:
+            self.log.warning("definitions", warning=warning)
+
+    def _store_told(self, text: str) -> None:
+        if text:
+            self.log.error("definitions cannot be written", reason=text)
+        else:
+            self.log.info("definitions are written again")
+
+    def _certificates(self, clock: Clock) -> Certificates:
+        word = self.config.word
+        settings = TlsSettings(
+            certificate=word("tls.certificate"),
+            key=word("tls.key"),
+            ca=word("tls.ca"),
+            client_certificates=word("tls.client_certificates"),
+            minimum=word("tls.minimum"),
+            user_from=word("tls.user_from"),
+        )
+        try:
+            return Certificates(settings, clock, self.log)
+        except TlsError as error:
+            raise StartError(str(error)) from None
 
     async def stop(self) -> None:
+        if self.certificates is not None:
+            self.certificates.stop()
+        if self.management is not None:
+            await self.management.stop()
+        if self.broker is not None:
+            self.broker.ack_timeout.stop()
         if self.listener is not None:
             await self.listener.stop()
+        if self.store is not None:  # last: until now a client may change something
+            self.store.close()
+            self.store = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+@contextmanager
+def _cannot_listen(host: str, port: int) -> Iterator[None]:
+    """A port that is taken or an address that is not ours, in one line."""
+    try:
+        yield
+    except OSError as error:
+        known = error.errno in errno.errorcode  # asyncio wraps the reason in a sentence; look-ups have codes apart
+        reason = os.strerror(error.errno) if known and error.errno is not None else error.strerror
+        raise StartError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
 def _soon(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> None:
@@ -88,19 +225,75 @@ def prepare_data(directory: Path) -> None:
         raise StartError(f"data directory {directory}: {error.strerror}") from None
 
 
-async def serve(config: Config, host: str, port: int, ready: Callable[[Server], None]) -> None:
+@contextmanager
+def stopped_broker(data: Path) -> Iterator[Broker]:
+    """The broker of a data directory that nobody serves, to look at and to change; changes are on disk afterwards."""
+    failures: list[str] = []
+    try:
+        lock = _lock_stopped(data)
+        try:
+            store = DefinitionStore(data, deque[Callable[[], None]]().append, failures.append)
+            try:
+                # It serves nobody: its clock stands still, and no turn is ever asked for.
+                hop = Hop("none", Spec(0, 0), Spec(0, 0))
+                broker = Broker(Scheduler(FakeClock(), _never), hop, hop)
+                restore(broker, store.load(), store)
+                yield broker
+            finally:
+                store.close()
+        finally:
+            lock.release()
+    except (DefinitionError, DefinitionsError) as error:
+        raise StartError(str(error)) from None
+    if failures:
+        raise StartError(failures[-1])
+
+
+def _lock_stopped(data: Path) -> DirectoryLock:
+    try:
+        return DirectoryLock(data)
+    except DirectoryInUse as error:
+        raise StartError(f"{error}; ask the running broker instead, or stop it first") from None
+
+
+def _never() -> None:
+    return
+
+
+async def serve(
+    config: Config,
+    host: str,
+    port: int,
+    ready: Callable[[Server], None],
+    tls: tuple[str, int] | None = None,
+    data: Path | None = None,
+    management: tuple[str, int] | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT."""
-    server = Server(config)
-    await server.start(host, port)
+    server = Server(config, data)
+    await server.start(host, port, tls)
+    if management is not None:
+        try:
+            await server.manage(*management)
+        except StartError:
+            await server.stop()
+            raise
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if server.certificates is not None:  # without TLS there is nothing to reload, and a hang-up ends the process
+        loop.add_signal_handler(signal.SIGHUP, server.certificates.reload)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     loop_kind = type(loop).__module__.partition(".")[0]
-    server.log.info("listening", amqp=f"{server.host}:{server.port}", loop=loop_kind, version=__version__)
+    ports = {"amqp": f"{server.host}:{server.port}"}
+    if server.tls_port:
+        ports["amqps"] = f"{server.tls_host}:{server.tls_port}"
+    if server.management_port:
+        ports["management"] = f"{server.management_host}:{server.management_port}"
+    server.log.info("listening", **ports, loop=loop_kind, version=__version__)
     ready(server)
     await stopping.wait()
     server.log.info("stopping")
@@ -109,11 +302,14 @@ async def serve(config: Config, host: str, port: int, ready: Callable[[Server], 
 
 
 def run_loop(main: Coroutine[None, None, None]) -> None:
-    """Run on uvloop if it is there, else on asyncio's own loop."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's if it is there, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
-        return
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main)
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

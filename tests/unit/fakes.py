@@ -26,6 +26,7 @@ from penstock.amqp.method import (
     decode_method,
     encode_method,
 )
+from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
 from penstock.broker.outbox import Outbox
@@ -167,6 +168,7 @@ class FakePeer:
         self.name = name
         self.user = "guest"
         self.vhost = house.vhost
+        self.access = Access(house.broker.users, self.user, house.vhost.name)
         self.frame_max = frame_max
         self.notify_cancel = notify_cancel
         self.exclusive_queues: dict[Queue, None] = {}
@@ -188,6 +190,9 @@ class FakePeer:
         lane = self.reader.lanes.get(channel.number)
         if lane is not None and lane.channel is channel:
             self.reader.forget(channel.number)
+
+    def channel_count(self) -> int:
+        return len(self.reader.lanes)
 
     def _fullness_changed(self) -> None:
         self.is_paused = self.reader.is_full

@@ -36,9 +36,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "cli": EVERYTHING,
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),
-    "testing": frozenset({"server", "config", "client"}),
+    "embed": frozenset({"server", "config", "net", "broker"}),  # a server inside a Python program
+    "testing": frozenset({"embed"}),
     "__main__": frozenset({"cli"}),
-    "__init__": frozenset(),
+    "__init__": frozenset({"embed"}),
 }
 
 # Third-party module -> the only parts that may import it. What is not listed may be imported nowhere.
@@ -59,7 +60,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "pytest": frozenset({"testing"}),
 }
 
-ASYNC_EDGE = frozenset({"net", "server", "cli", "testing", "management"})
+ASYNC_EDGE = frozenset({"net", "server", "cli", "embed", "management"})
 SOCKET_EDGE = ASYNC_EDGE | {"client", "perf"}
 
 # Standard modules that only the edges may know. `urllib.parse` is free: it only cuts strings.

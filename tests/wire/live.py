@@ -5,27 +5,21 @@ ServeProcess: the same as a process of its own, as a user starts it.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import io
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
 
-import uvloop
-
 from penstock.broker.broker import Broker
 from penstock.broker.queue import Queue
-from penstock.config import Config
+from penstock.embed import BrokerThread
 from penstock.net.connection import Connection
-from penstock.net.log import Log
 from penstock.server import Server
 from tests.wire.waiting import wait_until
 
@@ -36,78 +30,57 @@ READY: Final = re.compile(r"ready: amqp (?P<host>[^\s,]+):(?P<port>\d+)")
 
 
 class LiveBroker:
-    """A server in its own thread and event loop. Left as a context, it fails the test if the broker logged a crash."""
+    """A penstock.BrokerThread with windows. Left as a context, it fails the test if the broker logged a crash."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = dict(settings or {})
+    def __init__(self, settings: Mapping[str, str] | None = None, tls_port: int | None = None) -> None:
         self._log = io.StringIO()
-        self._started = threading.Event()
-        self._start_error: BaseException | None = None
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
-        self.server = Server(Config(self._settings))
         # At info whatever the settings say: the crash check needs the lines, and the terminal does not.
-        self.server.log = Log("info", stream=self._log)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self.server.start("127.0.0.1", 0))
-        except BaseException as error:
-            self._start_error = error
-            return
-        finally:
-            self._started.set()
-        self._loop.run_forever()
+        given = {**(settings or {}), "log.level": "info", "log.format": "text"}
+        self._thread = BrokerThread(given, tls_port=tls_port, log=self._log)
 
     def __enter__(self) -> LiveBroker:
         self._thread.start()
-        self._started.wait()
-        if self._start_error is not None:
-            raise self._start_error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call(self._abort_all)
-        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        self._thread.close()
         if kind is None:
             assert " crash " not in self.log, self.log
 
-    def _abort_all(self) -> None:
-        for connection in self.connections():
-            connection.abort()
-
     def cut_all(self) -> None:
         """Cut every connection off, as a failing network does."""
-        self.call(self._abort_all)
+        self._thread.cut_connections()
+
+    def manage(self) -> int:
+        """Open the HTTP API; its port."""
+        if not self.server.management_port:
+            self._thread._wait_for(self.server.manage("127.0.0.1", 0))
+        return self.server.management_port
 
     # Looking inside. All of it runs on the broker's own thread.
 
     def call(self, function: Callable[[], Result], timeout_s: float = 10.0) -> Result:
         """Run this on the broker's thread, between its turns; its result."""
-        outcome: concurrent.futures.Future[Result] = concurrent.futures.Future()
+        return self._thread.call(function, timeout_s)
 
-        def run() -> None:
-            try:
-                outcome.set_result(function())
-            except BaseException as error:
-                outcome.set_exception(error)
-
-        self._loop.call_soon_threadsafe(run)
-        return outcome.result(timeout_s)
+    @property
+    def server(self) -> Server:
+        return self._thread.broker.server
 
     @property
     def port(self) -> int:
-        return self.server.port
+        return self._thread.port
+
+    @property
+    def tls_port(self) -> int:
+        assert self._thread.tls_port is not None
+        return self._thread.tls_port
 
     @property
     def uri(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        return self._thread.uri
 
     @property
     def log(self) -> str:
@@ -115,9 +88,7 @@ class LiveBroker:
 
     @property
     def inside(self) -> Broker:
-        broker = self.server.broker
-        assert broker is not None
-        return broker
+        return self._thread.broker.core
 
     def connections(self) -> list[Connection]:
         listener = self.server.listener
@@ -149,8 +120,8 @@ class ServeProcess:
 
     def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._stderr = directory / "stderr"
-        data = str(directory / "data")
-        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data", data]
+        self.data = directory / "data"
+        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0", "--data", str(self.data)]
         with self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [*command, *arguments],

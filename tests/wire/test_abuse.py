@@ -8,8 +8,10 @@ import socket
 import pytest
 
 from penstock.amqp.content import build_basic
-from penstock.amqp.frame import FRAME_MIN_BYTES, HEAD, METHOD, PROTOCOL_HEADER
-from penstock.amqp.method import BasicPublish, QueueDeclare, QueueDeclareOk, encode_method
+from penstock.amqp.frame import BODY, CONTENT_HEAD, FRAME_MIN_BYTES, HEAD, HEADER, METHOD, PROTOCOL_HEADER, encode_frame
+from penstock.amqp.method import BasicPublish, ConnectionStart, QueueDeclare, QueueDeclareOk, encode_method
+from penstock.amqp.properties import Properties
+from penstock.amqp.table import Table, Value
 from tests.wire.live import LiveBroker
 from tests.wire.raw import RawClient
 from tests.wire.waiting import wait_until
@@ -154,7 +156,8 @@ def test_a_body_in_frames_of_one_byte_from_a_slow_sender_arrives_whole(broker: L
         wait_until(lambda: broker.count("q") == 1)
         client.close()
     queue = broker.queue("q")
-    assert broker.call(lambda: len(queue.ready[0][1])) < len(body) + 100  # frames of one byte would be nine times that
+    kept = broker.call(lambda: len(queue.shelves.front().ready[0][1]))
+    assert kept < len(body) + 100  # frames of one byte would be nine times that
     assert_alive(broker)
 
 
@@ -175,3 +178,93 @@ def test_one_that_asks_and_never_reads_is_not_read_from_for_ever(broker: LiveBro
         assert not broker.call(connection._transport.is_reading)
         assert broker.call(connection._transport.get_write_buffer_size) < 40_000_000
     assert_alive(broker)
+
+
+# Limits: each is a setting, and the text that refuses names it.
+
+TIGHT = {
+    "limits.table_depth": "3",
+    "limits.table_bytes": "200",
+    "limits.table_entries": "20",
+    "limits.name_bytes": "30",
+    "limits.unfinished_bytes": "20000",
+}
+DEEP: Value = {"a": [[1]]}
+TOO_MUCH: list[tuple[Table, str]] = [
+    ({"deep": DEEP}, "cannot decode table: nested deeper than limits.table_depth, 3"),
+    ({"long": "x" * 200}, "cannot decode table: its 210 bytes are more than limits.table_bytes, 200"),
+    ({"many": [True] * 30}, "cannot decode table: its 31 entries are more than limits.table_entries, 20"),
+]
+
+
+@pytest.mark.parametrize("broker", [TIGHT], indirect=True)
+@pytest.mark.parametrize(("table", "text"), TOO_MUCH, ids=["deep", "long", "many"])
+def test_a_table_above_a_limit_closes_with_501_in_arguments_and_in_headers(
+    broker: LiveBroker, table: Table, text: str
+) -> None:
+    with RawClient(broker.port).handshake(properties={}) as client:
+        client.open()
+        client.send(QueueDeclare("q", arguments=table))
+        close = client.expect_connection_close()
+        assert (close.reply_code, close.reply_text) == (501, f"FRAME_ERROR - {text}")
+        assert (close.class_id, close.method_id) == (50, 10)
+    with RawClient(broker.port).handshake(properties={}) as client:
+        client.open()
+        client.publish("q", b"", properties=Properties(headers=table))
+        close = client.expect_connection_close()
+        assert (close.reply_code, close.reply_text) == (501, f"FRAME_ERROR - {text}")
+        assert (close.class_id, close.method_id) == (60, 40)
+
+
+@pytest.mark.parametrize("broker", [TIGHT], indirect=True)
+def test_a_name_above_the_limit_closes_with_530(broker: LiveBroker) -> None:
+    with RawClient(broker.port).handshake(properties={}) as client:
+        client.open()
+        client.ask(QueueDeclare("q" * 30), QueueDeclareOk)
+        client.send(QueueDeclare("q" * 31))
+        close = client.expect_connection_close()
+        text = "NOT_ALLOWED - a name of 31 bytes is longer than limits.name_bytes, 30"
+        assert (close.reply_code, close.reply_text) == (530, text)
+
+
+def begun(channel: int, size: int) -> bytes:
+    """A publish up to its content header."""
+    header = CONTENT_HEAD.pack(HEADER, channel, 14, 60, 0, size) + b"\x00\x00\xce"
+    return encode_method(BasicPublish("", "q"), channel) + header
+
+
+@pytest.mark.parametrize("broker", [TIGHT], indirect=True)
+def test_bodies_that_are_never_finished_close_with_506_when_they_are_too_many(broker: LiveBroker) -> None:
+    with RawClient(broker.port).handshake(properties={}) as client:
+        for channel in range(1, 6):
+            client.open(channel)
+            client.send_bytes(begun(channel, 100_000) + encode_frame(BODY, channel, bytes(4000)))
+        close = client.expect_connection_close()
+        text = "RESOURCE_ERROR - contents still coming hold more than 20000 bytes (limits.unfinished_bytes)"
+        assert (close.reply_code, close.reply_text) == (506, text)
+
+
+def test_contents_begun_on_channels_that_were_never_opened_close_with_504(broker: LiveBroker) -> None:
+    with RawClient(broker.port).handshake(channel_max=5) as client:
+        client.send_bytes(b"".join(begun(channel, 10) for channel in range(1, 10)))
+        assert client.expect_connection_close().reply_code == 504
+    assert_alive(broker)
+
+
+def test_who_has_not_logged_in_cannot_fill_memory_with_bodies(broker: LiveBroker) -> None:
+    with RawClient(broker.port) as client:
+        client.send_bytes(PROTOCOL_HEADER)
+        client.expect(ConnectionStart, 0)
+        client.send_bytes(begun(1, 100_000_000) + encode_frame(BODY, 1, bytes(4000)) * 100)
+        wait_until(lambda: "limits.unfinished_bytes" in broker.log)
+        client.expect_gone()
+    assert_alive(broker)
+
+
+@pytest.mark.parametrize("broker", [{"limits.connections": "2"}], indirect=True)
+def test_one_connection_too_many_is_closed_at_once_and_the_others_go_on(broker: LiveBroker) -> None:
+    with RawClient(broker.port).handshake() as one, RawClient(broker.port).handshake():
+        with RawClient(broker.port) as third:
+            assert gone_with(third) == b""
+        one.open()
+        one.ask(QueueDeclare("q"), QueueDeclareOk)

@@ -314,7 +314,13 @@ def test_without_uvloop_the_broker_runs_on_the_loop_of_asyncio(serve_process: Se
     assert process.terminate() == 0
 
 
-def test_a_management_address_is_accepted_and_said_to_have_no_effect(serve_process: Serve) -> None:
+def test_the_ready_line_says_where_the_management_is_and_a_taken_port_is_one_line(serve_process: Serve) -> None:
     process = serve_process("--management", "127.0.0.1:0")
-    assert process.ready_line == f"ready: amqp 127.0.0.1:{process.port}\n"
-    assert "--management has no effect" in process.log
+    found = re.fullmatch(
+        rf"ready: amqp 127.0.0.1:{process.port}, management (http://127.0.0.1:\d+/)\n", process.ready_line
+    )
+    assert found is not None
+    taken = found[1].removeprefix("http://").strip("/")
+    second = serve_process("--management", taken)
+    assert second.process.wait(15) == 1
+    assert second.log.splitlines()[-1] == f"penstock: cannot listen on {taken}: Address already in use"

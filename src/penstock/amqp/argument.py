@@ -15,6 +15,7 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final
 
+from penstock.amqp.bounds import UNBOUNDED, Bounds
 from penstock.amqp.close import FRAME_ERROR, CloseConnection
 from penstock.amqp.table import Table, decode_table, encode_short_string, encode_table
 
@@ -34,17 +35,17 @@ def cannot_decode(buf: bytes, pos: int) -> CloseConnection:
     return CloseConnection(FRAME_ERROR, f"cannot decode <<{shown}{rest}>>")
 
 
-def read_arguments(wire: str, buf: bytes, pos: int) -> list[Argument]:
+def read_arguments(wire: str, buf: bytes, pos: int, bounds: Bounds = UNBOUNDED) -> list[Argument]:
     """The arguments from `pos` to the end of `buf`, without the reserved ones."""
     try:
-        return _read(wire, buf, pos)
+        return _read(wire, buf, pos, bounds)
     except (IndexError, error):
         raise cannot_decode(buf, pos) from None
     except UnicodeDecodeError:
         raise CloseConnection(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
 
 
-def _read(wire: str, buf: bytes, start: int) -> list[Argument]:
+def _read(wire: str, buf: bytes, start: int, bounds: Bounds) -> list[Argument]:
     pos = start
     values: list[Argument] = []
     value: Argument
@@ -61,7 +62,7 @@ def _read(wire: str, buf: bytes, start: int) -> list[Argument]:
             bit = (bit + 1) % 8
         else:
             bit = 0
-            value, pos = _read_one(code, buf, pos)
+            value, pos = _read_one(code, buf, pos, bounds)
         if not reserved:
             values.append(value)
         reserved = False
@@ -70,7 +71,7 @@ def _read(wire: str, buf: bytes, start: int) -> list[Argument]:
     return values
 
 
-def _read_one(code: str, buf: bytes, pos: int) -> tuple[Argument, int]:
+def _read_one(code: str, buf: bytes, pos: int, bounds: Bounds) -> tuple[Argument, int]:
     """One argument other than a bit. A string cut short ends behind `buf`, which the caller sees from the position."""
     if code == "s":
         stop = pos + 1 + buf[pos]
@@ -84,7 +85,7 @@ def _read_one(code: str, buf: bytes, pos: int) -> tuple[Argument, int]:
         stop = pos + 4 + int(_LONG.unpack_from(buf, pos)[0])
         if stop > len(buf):
             raise IndexError
-        return decode_table(buf, pos)
+        return decode_table(buf, pos, bounds)
     if code == "L":
         return int(_LONGLONG.unpack_from(buf, pos)[0]), pos + 8
     if code == "l":

@@ -7,11 +7,30 @@ Not here: decoding properties (properties.py), cutting the slice from the stream
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.frame import BODY, CONTENT_HEAD, END_BYTES, HEAD, HEAD_BYTES, HEADER, OVERHEAD_BYTES
 
+if TYPE_CHECKING:
+    from penstock.amqp.decoder import Publish
+
 FLAGS_OFFSET: Final = 19  # where the property flags begin in a wire
+
+
+class Coming:
+    """A content that is still coming: whole frames in `parts`, then, if they come small, bare bytes in `crumbs`."""
+
+    __slots__ = ("crumbs", "dropped", "headed", "kept", "left", "parts", "plain", "publish")
+
+    def __init__(self, publish: Publish) -> None:
+        self.publish = publish
+        self.parts: list[bytes | memoryview] = []
+        self.crumbs = bytearray()
+        self.headed = False
+        self.plain = True
+        self.left = 0
+        self.kept = 0  # bytes in parts and crumbs
+        self.dropped = False
 
 
 def body_size(wire: bytes) -> int:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from penstock.amqp.argument import cannot_decode
-from penstock.amqp.close import FRAME_ERROR, UNEXPECTED_FRAME, CloseConnection
-from penstock.amqp.content import FLAGS_OFFSET
+from penstock.amqp.bounds import UNBOUNDED, Bounds
+from penstock.amqp.close import UNEXPECTED_FRAME, CloseConnection
+from penstock.amqp.content import FLAGS_OFFSET, Coming
+from penstock.amqp.fault import bad_frame, bad_publish, frame_too_large, not_open, unexpected, unfinished, wrong_class
 from penstock.amqp.frame import (
     BASIC_CLASS,
     BODY,
@@ -31,11 +32,14 @@ from penstock.amqp.frame import (
     OVERHEAD_BYTES,
     encode_frame,
 )
-from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, Method, decode_method
+from penstock.amqp.item import Acks as Acks
+from penstock.amqp.item import Command as Command
+from penstock.amqp.item import Nack as Nack
+from penstock.amqp.item import Oversize as Oversize
+from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, ConnectionTuneOk, decode_method
 from penstock.amqp.properties import check_properties
 
 PUBLISH_CACHE_MAX: Final = 2048  # distinct publish methods remembered per connection; then forgotten all at once
-
 GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed and plain
 GOOD_PROPERTIES_BYTES_MAX: Final = 256
 
@@ -44,10 +48,14 @@ ACK: Final = BasicAck.ID
 NACK: Final = BasicNack.ID
 REJECT: Final = BasicReject.ID
 ACK_FRAME_BYTES: Final = 21
+CONTENTS_MAX: Final = 65_535  # as many as there are channel numbers
+STRANGER_CONTENTS_MAX: Final = 16  # contents begun before the login is done: only by who sends it all in one go,
+STRANGER_BYTES_MAX: Final = 262_144  # and then as much as one read from the socket brings
 CHUNKS_MAX: Final = 64  # pieces of a frame kept apart: many tiny ones would cost more than their bytes
 LONG_FRAME_BYTES: Final = 16_384  # from here on, joining the frame alone beats joining all that came with its end
 CRUMB_BYTES: Final = FRAME_MIN_BYTES - OVERHEAD_BYTES  # body frames below this, but for the last, are put together
 
+_PUBLISH_START: Final = PUBLISH.to_bytes(4, "big") + b"\0\0"
 _METHOD_ID = Struct(">I")
 _TAG_FLAGS = Struct(">QB")
 _unpack_head = HEAD.unpack_from
@@ -59,7 +67,7 @@ _unpack_tag = _TAG_FLAGS.unpack_from
 class Publish:
     """A decoded basic.publish; one object for all publishes of a connection with the same bytes."""
 
-    __slots__ = ("channel", "deliver_tail", "exchange", "immediate", "mandatory", "routing_key")
+    __slots__ = ("bcc", "channel", "deliver_tail", "exchange", "immediate", "mandatory", "route", "routing_key")
 
     def __init__(self, channel: int, payload: bytes) -> None:
         # class and method (4), reserved (2), exchange, routing key, flags (1)
@@ -68,9 +76,9 @@ class Publish:
             end = key_at + 1 + payload[key_at]
             flags = payload[end]
         except IndexError:
-            raise _bad_publish(payload) from None
+            raise bad_publish(payload) from None
         if len(payload) != end + 1:
-            raise _bad_publish(payload)
+            raise bad_publish(payload)
         self.channel = channel
         # Names are bytes to RabbitMQ; surrogates keep what is not UTF-8 apart and intact.
         self.exchange = payload[7:key_at].decode("utf-8", "surrogateescape")
@@ -79,6 +87,15 @@ class Publish:
         self.immediate = bool(flags & 2)
         # Exchange and key as short strings are the end of basic.deliver too; here with redelivered=false before them.
         self.deliver_tail = b"\x00" + payload[6:end] + b"\xce"
+        self.route: object = None  # where it led last, for whoever routes (broker/router.py)
+        self.bcc: tuple[str, ...] = ()  # keys a message was routed by that no consumer may see (rules.py sets them)
+
+    def hiding(self, keys: tuple[str, ...]) -> Publish:
+        """The same publish, routed by these keys too."""
+        flags = bytes((self.mandatory | self.immediate << 1,))
+        publish = Publish(self.channel, _PUBLISH_START + self.deliver_tail[1:-1] + flags)
+        publish.bcc = keys
+        return publish
 
     def __repr__(self) -> str:
         return f"<Publish exchange={self.exchange!r} key={self.routing_key!r}>"
@@ -122,69 +139,7 @@ def within(messages: list[Message], bytes_: int, room: int, room_bytes: int) -> 
     return count
 
 
-class Acks:
-    """Consecutive basic.acks of one channel: tag and multiple."""
-
-    __slots__ = ("acks", "channel")
-
-    def __init__(self, channel: int, acks: list[tuple[int, bool]]) -> None:
-        self.channel = channel
-        self.acks = acks
-
-
-class Nack:
-    """A basic.nack, or a basic.reject, which is a nack of one."""
-
-    __slots__ = ("channel", "method_id", "multiple", "requeue", "tag")
-
-    def __init__(self, channel: int, method_id: int, tag: int, multiple: bool, requeue: bool) -> None:
-        self.channel = channel
-        self.method_id = method_id & 0xFFFF
-        self.tag = tag
-        self.multiple = multiple
-        self.requeue = requeue
-
-
-class Command:
-    """Any other method."""
-
-    __slots__ = ("channel", "method")
-
-    def __init__(self, channel: int, method: Method) -> None:
-        self.channel = channel
-        self.method = method
-
-    def __repr__(self) -> str:
-        return f"<Command channel={self.channel} {self.method!r}>"
-
-
-class Oversize:
-    """A content header that announces more than the limit; its body is dropped as it comes."""
-
-    __slots__ = ("channel", "limit", "size")
-
-    def __init__(self, channel: int, size: int, limit: int) -> None:
-        self.channel = channel
-        self.size = size
-        self.limit = limit
-
-
 Item = Publishes | Acks | Nack | Command | Oversize
-
-
-class _Content:
-    """A content that is still coming: whole frames in `parts`, then, if they come small, bare bytes in `crumbs`."""
-
-    __slots__ = ("crumbs", "dropped", "headed", "left", "parts", "plain", "publish")
-
-    def __init__(self, publish: Publish) -> None:
-        self.publish = publish
-        self.parts: list[bytes | memoryview] = []
-        self.crumbs = bytearray()
-        self.headed = False
-        self.plain = True
-        self.left = 0
-        self.dropped = False
 
 
 class Decoder:
@@ -194,20 +149,29 @@ class Decoder:
         "_good_properties",
         "_have",
         "_need",
+        "_offered",
         "_publishes",
+        "_unfinished",
         "body_max",
+        "bounds",
+        "contents_max",
         "error",
         "frame_max",
+        "unfinished_max",
     )
 
-    def __init__(self, body_max: int) -> None:
+    def __init__(self, body_max: int, bounds: Bounds = UNBOUNDED) -> None:
         self.frame_max = FRAME_MIN_BYTES  # until tuned
         self.body_max = body_max
+        self.bounds = bounds
+        self.contents_max = CONTENTS_MAX  # begun and not finished, at a time
+        self.unfinished_max = bounds.unfinished_bytes
         self.error: CloseConnection | None = None
+        self._offered = 0  # in tune, while there is no tune-ok
         self._chunks: list[bytes] = []
-        self._have = 0
-        self._need = 0
-        self._contents: dict[int, _Content] = {}
+        self._have = self._need = 0
+        self._contents: dict[int, Coming] = {}
+        self._unfinished = 0  # bytes kept of contents still coming
         self._publishes: dict[bytes, Publish] = {}
         self._good_properties: set[bytes] = set()
 
@@ -237,10 +201,23 @@ class Decoder:
             self.error = fault
             self._chunks.clear()
             self._contents.clear()
+            self._unfinished = 0
             return items
         if pos < len(data):
             self._keep(data[pos:] if pos else data)
         return items
+
+    def distrust(self, offered: int) -> None:
+        """Until `tuned`: the peer has not logged in, and a larger frame_max than AMQP's least is only offered."""
+        self._offered = offered
+        self.contents_max = STRANGER_CONTENTS_MAX
+        self.unfinished_max = min(STRANGER_BYTES_MAX, self.bounds.unfinished_bytes)
+
+    def tuned(self, frame_max: int, channel_max: int) -> None:
+        self._offered = 0
+        self.frame_max = frame_max
+        self.contents_max = channel_max
+        self.unfinished_max = self.bounds.unfinished_bytes
 
     def _keep(self, data: bytes) -> None:
         """The begin of a frame. Joined when the frame is whole, or a slow sender would cost a copy per packet."""
@@ -251,7 +228,9 @@ class Decoder:
 
     def forget(self, channel: int) -> None:
         """The channel is closed: a content it began will not be finished."""
-        self._contents.pop(channel, None)
+        content = self._contents.pop(channel, None)
+        if content is not None:
+            self._unfinished -= content.kept
 
     def buffered_bytes(self) -> int:
         """What waits here for the rest of a frame or of a body."""
@@ -267,19 +246,18 @@ class Decoder:
         while end - pos >= HEAD_BYTES:
             kind, channel, size = _unpack_head(buf, pos)
             if size > self.frame_max:  # RabbitMQ too grants 8 bytes more than frame_max says
-                why = f"{{frame_too_large,{size},{self.frame_max - OVERHEAD_BYTES}}}"
-                raise CloseConnection(FRAME_ERROR, f"type {kind}, all octets = <<>>: {why}")
+                raise frame_too_large(kind, size, self.frame_max)
             stop = pos + size + OVERHEAD_BYTES
             if stop > end:
                 self._need = stop - pos
                 return pos
             if buf[stop - 1] != END:
-                raise _bad_frame(buf, pos, stop, f"{{invalid_frame_end_marker,{buf[stop - 1]}}}")
+                raise bad_frame(buf, pos, stop, f"{{invalid_frame_end_marker,{buf[stop - 1]}}}")
             if kind == METHOD:
                 if contents and channel in contents:
-                    raise _unexpected(contents[channel])
+                    raise unexpected(True, contents[channel].headed)
                 if size < 4:
-                    raise _bad_frame(buf, pos, stop, "unknown_frame")
+                    raise bad_frame(buf, pos, stop, "unknown_frame")
                 method_id = _unpack_id(buf, pos + HEAD_BYTES)[0]
                 if method_id == PUBLISH and channel:
                     pos = self._cut_publishes(buf, pos, stop, channel, items)
@@ -293,7 +271,7 @@ class Decoder:
             elif kind == BODY:
                 self._body(buf, pos, stop, channel, items)
             elif kind != HEARTBEAT or size:
-                raise _bad_frame(buf, pos, stop, "unknown_frame")
+                raise bad_frame(buf, pos, stop, "unknown_frame")
             elif channel:
                 raise CloseConnection(UNEXPECTED_FRAME, f"type {HEARTBEAT}, all octets = <<>>")
             pos = stop
@@ -320,7 +298,7 @@ class Decoder:
             done = self._whole_content(buf, at, channel)
             if not done:
                 # Cut by the end of the buffer, in several body frames, not plain, or wrong: it goes frame by frame.
-                self._contents[channel] = _Content(publish)
+                self._begin(channel, publish)
                 stop = at
                 break
             messages.append((publish, buf[at:done]))
@@ -340,6 +318,19 @@ class Decoder:
         if messages:
             self._add(channel, messages, pos - begin - len(messages) * method_bytes, True, items)
         return stop
+
+    def _begin(self, channel: int, publish: Publish) -> None:
+        """A content comes in pieces. The reader sees a publish when it is whole, so channels that were never opened
+        must be found here, or a peer could begin a content on every number, even before it has logged in."""
+        if len(self._contents) >= self.contents_max:
+            raise not_open()
+        self._contents[channel] = Coming(publish)
+
+    def _keep_content(self, content: Coming, size: int) -> None:
+        content.kept += size
+        self._unfinished += size
+        if content.left and self._unfinished > self.unfinished_max:
+            raise unfinished(self.unfinished_max)
 
     def _add(self, channel: int, messages: list[Message], bytes_: int, plain: bool, items: list[Item]) -> None:
         """Publishes that follow each other on a channel are one item, whatever their methods."""
@@ -397,11 +388,15 @@ class Decoder:
             else:
                 items.append(Nack(channel, method_id, tag, False, flags & 1 == 1))
             return
-        items.append(Command(channel, decode_method(buf[pos + HEAD_BYTES : stop - 1])))
+        method = decode_method(buf[pos + HEAD_BYTES : stop - 1], self.bounds)
+        items.append(Command(channel, method))
+        # The next frame of the same read may be as large as tune-ok says; whether it may say so is seen later.
+        if isinstance(method, ConnectionTuneOk) and FRAME_MIN_BYTES <= method.frame_max <= self._offered:
+            self.frame_max = method.frame_max
 
     def _check_properties(self, properties: bytes) -> bool:
         """Broken properties are the publisher's fault: found here, not by whoever reads them later. True if plain."""
-        plain = check_properties(properties, 0, len(properties))
+        plain = check_properties(properties, 0, len(properties), self.bounds)
         if plain and len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
             if len(self._good_properties) >= GOOD_PROPERTIES_MAX:
                 self._good_properties.clear()
@@ -411,16 +406,14 @@ class Decoder:
     def _header(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
         content = self._contents.get(channel)
         if content is None or content.headed:
-            raise _unexpected(content)
+            raise unexpected(content is not None, True)
         if stop - pos < 14 + OVERHEAD_BYTES:
-            raise _bad_frame(buf, pos, stop, "unknown_frame")
+            raise bad_frame(buf, pos, stop, "unknown_frame")
         _, _, _, class_id, weight, size = _unpack_content(buf, pos)
         if class_id != BASIC_CLASS:
-            raise CloseConnection(
-                UNEXPECTED_FRAME, f"expected content header for class 60, got one for class {class_id} instead", 60, 40
-            )
+            raise wrong_class(class_id)
         if weight:
-            raise _unexpected(content)
+            raise unexpected(True, False)
         content.plain = self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
         content.headed = True
         content.left = size
@@ -429,6 +422,7 @@ class Decoder:
             items.append(Oversize(channel, size, self.body_max))
         else:
             content.parts.append(buf[pos:stop])
+            self._keep_content(content, stop - pos)
         if not size:
             self._complete(channel, content, items)
 
@@ -436,7 +430,7 @@ class Decoder:
         content = self._contents.get(channel)
         size = stop - pos - OVERHEAD_BYTES
         if content is None or not content.headed or size > content.left:
-            raise _unexpected(content)
+            raise unexpected(content is not None, content is not None and content.headed)
         content.left -= size
         if content.dropped:
             pass
@@ -447,11 +441,14 @@ class Decoder:
             content.parts.append(memoryview(buf)[pos:stop])  # copied once, when the body is whole
         else:
             content.parts.append(buf[pos:stop])  # a view would keep all of the buffer
+        if not content.dropped:
+            self._keep_content(content, size)
         if not content.left:
             self._complete(channel, content, items)
 
-    def _complete(self, channel: int, content: _Content, items: list[Item]) -> None:
+    def _complete(self, channel: int, content: Coming, items: list[Item]) -> None:
         del self._contents[channel]
+        self._unfinished -= content.kept
         if content.dropped:
             return
         step = self.frame_max - OVERHEAD_BYTES
@@ -459,27 +456,3 @@ class Decoder:
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
         wire = b"".join(content.parts)
         self._add(channel, [(content.publish, wire)], len(wire), content.plain, items)
-
-
-def _unexpected(content: _Content | None) -> CloseConnection:
-    """A frame that is not what its channel waits for."""
-    if content is None:
-        return CloseConnection(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
-    if content.headed:
-        return CloseConnection(UNEXPECTED_FRAME, "expected content body, got non content body frame instead", 60, 40)
-    return CloseConnection(
-        UNEXPECTED_FRAME, "expected content header for class 60, got non content header frame instead", 60, 40
-    )
-
-
-def _bad_publish(payload: bytes) -> CloseConnection:
-    error = cannot_decode(payload, 4)
-    error.class_id, error.method_id = 60, 40
-    return error
-
-
-def _bad_frame(buf: bytes, pos: int, stop: int, why: str) -> CloseConnection:
-    payload = buf[pos + HEAD_BYTES : stop - 1]
-    shown = ",".join(map(str, payload[:16]))
-    which = "all" if len(payload) <= 16 else "first 16"
-    return CloseConnection(FRAME_ERROR, f"type {buf[pos]}, {which} octets = <<{shown}>>: {why}")

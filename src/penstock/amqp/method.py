@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.amqp.argument import Argument, read_arguments, write_arguments
-from penstock.amqp.close import COMMAND_INVALID, FRAME_ERROR, CloseConnection
+from penstock.amqp.bounds import NAME_BYTES_MAX, UNBOUNDED, Bounds
+from penstock.amqp.close import COMMAND_INVALID, FRAME_ERROR, NOT_ALLOWED, CloseConnection
 from penstock.amqp.frame import METHOD, encode_frame
 from penstock.amqp.session import SESSION_METHODS
 from penstock.amqp.session import AccessRequest as AccessRequest
@@ -433,8 +434,10 @@ METHODS: Final[tuple[type[Method], ...]] = (
 
 _BY_ID: Final[dict[int, type[Method]]] = {method.ID: method for method in METHODS}
 
+NAMING_CLASSES: Final = (40, 50, 60)  # exchange, queue, basic: whose short strings are names that the broker may keep
 
-def decode_method(payload: bytes) -> Method:
+
+def decode_method(payload: bytes, bounds: Bounds = UNBOUNDED) -> Method:
     """The method in a method frame's payload; CloseConnection 501 or 503 if there is none."""
     if len(payload) < 4:
         shown = ",".join(map(str, payload))
@@ -445,10 +448,21 @@ def decode_method(payload: bytes) -> Method:
         class_id, index = method_id >> 16, method_id & 0xFFFF
         raise CloseConnection(COMMAND_INVALID, f"unimplemented method {class_id}.{index}", class_id, index)
     try:
-        return method(*read_arguments(method.WIRE, payload, 4))
+        arguments = read_arguments(method.WIRE, payload, 4, bounds)
+        if bounds.name_bytes < NAME_BYTES_MAX and method_id >> 16 in NAMING_CLASSES:
+            _check_names(arguments, bounds.name_bytes)
+        return method(*arguments)
     except CloseConnection as close:
         close.class_id, close.method_id = method_id >> 16, method_id & 0xFFFF
         raise
+
+
+def _check_names(arguments: list[Argument], most: int) -> None:
+    for name in arguments:
+        if isinstance(name, str) and len(name) * 4 > most:  # four bytes are the longest character
+            size = len(name.encode("utf-8", "surrogateescape"))
+            if size > most:
+                raise CloseConnection(NOT_ALLOWED, f"a name of {size} bytes is longer than limits.name_bytes, {most}")
 
 
 def encode_method(method: Method, channel: int) -> bytes:

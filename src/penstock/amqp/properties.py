@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from struct import Struct, error
 from typing import Final
 
+from penstock.amqp.bounds import UNBOUNDED, Bounds
 from penstock.amqp.close import FRAME_ERROR, CloseConnection
 from penstock.amqp.table import Table, decode_table, encode_short_string, encode_table
 
@@ -149,7 +150,24 @@ def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
     return mode
 
 
-def check_properties(buf: bytes, pos: int, end: int) -> bool:
+def priority_of(buf: bytes, pos: int) -> int:
+    """The priority alone, 0 if there is none, of properties that were checked before."""
+    flags = buf[pos] << 8 | buf[pos + 1]
+    if not flags & _PRIORITY:
+        return 0
+    pos += 2
+    if flags & _CONTENT_TYPE:
+        pos += 1 + buf[pos]
+    if flags & _CONTENT_ENCODING:
+        pos += 1 + buf[pos]
+    if flags & _HEADERS:
+        pos += 4 + int(_LONG.unpack_from(buf, pos)[0])
+    if flags & _DELIVERY_MODE:
+        pos += 1
+    return buf[pos]
+
+
+def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED) -> bool:
     """Raise what decode_properties would, without making values of strings: for contents that are only passed on.
 
     False if there is a property the broker has rules for (expiration, user id, CC and BCC, a direct reply, an unknown
@@ -164,7 +182,7 @@ def check_properties(buf: bytes, pos: int, end: int) -> bool:
         if flags & _CONTENT_ENCODING:
             pos += 1 + buf[pos]
         if flags & _HEADERS:
-            headers, pos = decode_table(buf, pos)
+            headers, pos = decode_table(buf, pos, bounds)
             plain = "CC" not in headers and "BCC" not in headers
         if flags & _DELIVERY_MODE:
             plain = plain and buf[pos] in (TRANSIENT, PERSISTENT)

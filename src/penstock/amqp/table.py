@@ -16,6 +16,7 @@ from decimal import Decimal
 from struct import Struct, error
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
+from penstock.amqp.bounds import TABLE_DEPTH_MAX, UNBOUNDED, Bounds
 from penstock.amqp.close import FRAME_ERROR, CloseConnection
 
 
@@ -37,8 +38,6 @@ Value: TypeAlias = (
 )
 Table = dict[str, Value]
 
-# Two Python frames are used per level and the interpreter allows 1000 in all; clients nest to 3 (x-death and the like).
-TABLE_DEPTH_MAX: Final = 128
 SHORT_STRING_BYTES_MAX: Final = 255  # the length is one byte
 
 _INT8: Final = Struct(">b")
@@ -53,12 +52,26 @@ _DOUBLE: Final = Struct(">d")
 _DECIMAL: Final = Struct(">BI")
 
 
-def decode_table(buf: bytes, pos: int) -> tuple[Table, int]:
+class _TooDeep(Exception):
+    """Tables or arrays inside each other beyond the bound."""
+
+
+def decode_table(buf: bytes, pos: int, bounds: Bounds = UNBOUNDED) -> tuple[Table, int]:
     """Read the table whose length starts at `pos`; return it and the position behind it."""
     try:
-        return _read_table(buf, pos, len(buf), 1)
+        start, stop = _read_extent(buf, pos, len(buf))
+        size = stop - start
+        if size > bounds.table_bytes:
+            _broken(f"its {size} bytes are more than limits.table_bytes, {bounds.table_bytes}")
+        table = _read_table(buf, start, stop, bounds.table_depth)
     except (IndexError, error):
         _broken("it ends too early")
+    except _TooDeep:
+        _broken(f"nested deeper than limits.table_depth, {bounds.table_depth}")
+    # No entry is shorter than a byte: most tables need not be counted.
+    if size > bounds.table_entries and _count(table) > bounds.table_entries:
+        _broken(f"its {_count(table)} entries are more than limits.table_entries, {bounds.table_entries}")
+    return table, stop
 
 
 def encode_table(table: Mapping[str, Value]) -> bytes:
@@ -83,16 +96,16 @@ def _broken(why: str) -> NoReturn:
 def _read_extent(buf: bytes, pos: int, end: int) -> tuple[int, int]:
     """Where the content behind a 32-bit length starts and stops, inside `end`: what encloses it."""
     start = pos + 4
-    stop = start + int(_UINT32.unpack_from(buf, pos)[0])
+    stop: int = start + _UINT32.unpack_from(buf, pos)[0]
     if stop > end:
         _broken("a length runs past its end")
     return start, stop
 
 
-def _read_table(buf: bytes, pos: int, end: int, depth: int) -> tuple[Table, int]:
-    if depth > TABLE_DEPTH_MAX:
-        _broken(f"nested deeper than {TABLE_DEPTH_MAX}")
-    pos, stop = _read_extent(buf, pos, end)
+def _read_table(buf: bytes, pos: int, stop: int, depth: int) -> Table:
+    """The entries from `pos` to `stop`; `depth` levels may still be opened, this one included."""
+    if not depth:
+        raise _TooDeep
     table: Table = {}
     while pos < stop:
         key_stop = pos + 1 + buf[pos]
@@ -105,20 +118,19 @@ def _read_table(buf: bytes, pos: int, end: int, depth: int) -> tuple[Table, int]
             table[key] = value
     if pos != stop:
         _broken("a value runs past its end")
-    return table, pos
+    return table
 
 
-def _read_array(buf: bytes, pos: int, end: int, depth: int) -> tuple[list[Value], int]:
-    if depth > TABLE_DEPTH_MAX:
-        _broken(f"nested deeper than {TABLE_DEPTH_MAX}")
-    pos, stop = _read_extent(buf, pos, end)
+def _read_array(buf: bytes, pos: int, stop: int, depth: int) -> list[Value]:
+    if not depth:
+        raise _TooDeep
     values: list[Value] = []
     while pos < stop:
         value, pos = _read_value(buf, pos, stop, depth)
         values.append(value)
     if pos != stop:
         _broken("a value runs past its end")
-    return values, pos
+    return values
 
 
 def _read_value(buf: bytes, pos: int, end: int, depth: int) -> tuple[Value, int]:
@@ -133,40 +145,49 @@ def _read_value(buf: bytes, pos: int, end: int, depth: int) -> tuple[Value, int]
         except UnicodeDecodeError:
             return raw, stop
     if letter == "I":
-        return int(_INT32.unpack_from(buf, pos)[0]), pos + 4
+        return _INT32.unpack_from(buf, pos)[0], pos + 4
     if letter == "t":
         return buf[pos] != 0, pos + 1
     if letter == "F":
-        return _read_table(buf, pos, end, depth + 1)
+        start, stop = _read_extent(buf, pos, end)
+        return _read_table(buf, start, stop, depth - 1), stop
     if letter == "A":
-        return _read_array(buf, pos, end, depth + 1)
+        start, stop = _read_extent(buf, pos, end)
+        return _read_array(buf, start, stop, depth - 1), stop
     if letter in "lL":
-        return int(_INT64.unpack_from(buf, pos)[0]), pos + 8
+        return _INT64.unpack_from(buf, pos)[0], pos + 8
     if letter == "T":
-        return Timestamp(int(_UINT64.unpack_from(buf, pos)[0])), pos + 8
+        return Timestamp(_UINT64.unpack_from(buf, pos)[0]), pos + 8
     if letter == "V":
         return None, pos
     if letter == "d":
-        return _finite(float(_DOUBLE.unpack_from(buf, pos)[0])), pos + 8
+        return _finite(_DOUBLE.unpack_from(buf, pos)[0]), pos + 8
     if letter == "f":
-        return _finite(float(_FLOAT.unpack_from(buf, pos)[0])), pos + 4
+        return _finite(_FLOAT.unpack_from(buf, pos)[0]), pos + 4
     if letter == "x":
         start, stop = _read_extent(buf, pos, end)
         return ByteArray(buf[start:stop]), stop
     if letter == "i":
-        return int(_UINT32.unpack_from(buf, pos)[0]), pos + 4
+        return _UINT32.unpack_from(buf, pos)[0], pos + 4
     if letter == "s":
-        return int(_INT16.unpack_from(buf, pos)[0]), pos + 2
+        return _INT16.unpack_from(buf, pos)[0], pos + 2
     if letter == "u":
-        return int(_UINT16.unpack_from(buf, pos)[0]), pos + 2
+        return _UINT16.unpack_from(buf, pos)[0], pos + 2
     if letter == "b":
-        return int(_INT8.unpack_from(buf, pos)[0]), pos + 1
+        return _INT8.unpack_from(buf, pos)[0], pos + 1
     if letter == "B":
         return buf[pos], pos + 1
     if letter == "D":
         scale, unscaled = _DECIMAL.unpack_from(buf, pos)
         return Decimal(f"{unscaled}E-{scale}"), pos + 5
     _broken(f"unknown type {letter!r}")
+
+
+def _count(value: Value) -> int:
+    """Keys and array elements, on all levels."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_count, value.values()))
+    return len(value) + sum(map(_count, value)) if isinstance(value, list) else 0
 
 
 def _finite(number: float) -> float:
@@ -258,3 +279,16 @@ def _write_decimal(out: bytearray, value: Decimal) -> None:
     if not 0 <= scale <= 255 or unscaled >= 1 << 32 or (sign and unscaled):
         raise ValueError(f"decimal does not fit scale and 32 bits unsigned: {value}")
     out += b"D" + _DECIMAL.pack(scale, unscaled)
+
+
+def table_entries(buf: bytes, pos: int) -> list[tuple[str, int, int]]:
+    """Key, start and stop of every entry of the well-formed table at `pos`, duplicates too: to copy them as bytes."""
+    pos, stop = _read_extent(buf, pos, len(buf))
+    entries: list[tuple[str, int, int]] = []
+    while pos < stop:
+        start = pos
+        key_stop = pos + 1 + buf[pos]
+        key = buf[pos + 1 : key_stop].decode("utf-8", "surrogateescape")
+        _, pos = _read_value(buf, key_stop, stop, TABLE_DEPTH_MAX)
+        entries.append((key, start, pos))
+    return entries

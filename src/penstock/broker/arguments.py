@@ -16,6 +16,16 @@ from penstock.broker.equivalence import type_name
 MILLISECONDS_MAX: Final = (1 << 32) - 1  # RabbitMQ's: what an Erlang timer can wait
 PRIORITY_MAX: Final = 255
 QUEUE_TYPES_TO_COME: Final = ("quorum", "stream")
+OF_OTHER_TYPES: Final = (  # what RabbitMQ refuses for classic queues; x-delivery-limit it refuses too, we have it
+    "x-dead-letter-strategy",
+    "x-initial-cluster-size",
+    "x-max-age",
+    "x-max-in-memory-bytes",
+    "x-max-in-memory-length",
+    "x-queue-leader-locator",
+    "x-quorum-initial-group-size",
+    "x-stream-max-segment-size-bytes",
+)
 
 
 def _count(value: Value) -> str:
@@ -60,6 +70,10 @@ def _mode(value: Value) -> str:
     return "" if value in ("default", "lazy") else f"\"unsupported queue mode '{value!s}'\""
 
 
+def _version(value: Value) -> str:
+    return "" if value in (1, 2) else f"\"unsupported queue version '{value!s}'\""
+
+
 CHECKS: Final[dict[str, Callable[[Value], str]]] = {
     "x-expires": _milliseconds_not_zero,
     "x-message-ttl": _milliseconds,
@@ -68,18 +82,29 @@ CHECKS: Final[dict[str, Callable[[Value], str]]] = {
     "x-max-priority": _priority,
     "x-overflow": _overflow,
     "x-queue-mode": _mode,
-    "x-dead-letter-exchange": _text,
+    "x-delivery-limit": _count,
+    "x-queue-version": _version,
     "x-dead-letter-routing-key": _text,
     "x-single-active-consumer": _flag,
 }
 
 
 def check_queue_arguments(where: str, arguments: Table) -> None:
+    for name in OF_OTHER_TYPES:
+        if name in arguments:
+            raise CloseChannel(
+                PRECONDITION_FAILED, f"invalid arg '{name}' for {where} of queue type rabbit_classic_queue"
+            )
     for name, check in CHECKS.items():
         if name in arguments:
             fault = check(arguments[name])
             if fault:
                 raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: {fault}")
+    exchange = arguments.get("x-dead-letter-exchange", "")
+    if not isinstance(exchange, (str, bytes)):
+        raise CloseChannel(
+            PRECONDITION_FAILED, f"invalid type '{type_name(exchange)}' for arg 'x-dead-letter-exchange' in {where}"
+        )
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         name = "x-dead-letter-routing-key"
         raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: routing_key_but_no_dlx_defined")

@@ -6,7 +6,7 @@ for the queue process, so that replies keep the order of the requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message
 from penstock.credit import Link
@@ -16,29 +16,57 @@ if TYPE_CHECKING:
     from penstock.broker.consumer import Consumer
 
 
-class Arrival:
-    """Messages for the queue, in order; `numbers` are their confirm numbers as runs, first and last, if any."""
+NO_TTL: Final = -1
 
-    __slots__ = ("bytes", "channel", "link", "messages", "numbers")
+ACKED: Final = 0
+REJECTED: Final = 1  # dropped, or sent on as a dead letter
+REQUEUED: Final = 2  # put back where it was
+
+
+class Arrival:
+    """Messages for the queue, in order.
+
+    `numbers` are their confirm numbers as runs, first and last, if any; `ttls_ms`, if there, has the time to live of
+    every message, NO_TTL without one. A dead letter comes from no channel, and over a link only if it is no circle."""
+
+    __slots__ = ("bytes", "channel", "link", "messages", "numbers", "ttls_ms")
 
     def __init__(
-        self, channel: Channel, link: Link, messages: list[Message], bytes_: int, numbers: list[tuple[int, int]]
+        self,
+        channel: Channel | None,
+        link: Link | None,
+        messages: list[Message],
+        bytes_: int,
+        numbers: list[tuple[int, int]],
     ) -> None:
         self.channel = channel
         self.link = link
         self.messages = messages
         self.bytes = bytes_
         self.numbers = numbers
+        self.ttls_ms: list[int] | None = None
+
+    def add(self, message: Message, number: int = 0, ttl_ms: int = NO_TTL) -> None:
+        """One more; number 0 is not to be confirmed."""
+        if self.ttls_ms is not None:
+            self.ttls_ms.append(ttl_ms)
+        elif ttl_ms != NO_TTL:
+            self.ttls_ms = [NO_TTL] * len(self.messages)
+            self.ttls_ms.append(ttl_ms)
+        self.messages.append(message)
+        self.bytes += len(message[1])
+        if number:
+            self.numbers.append((number, number))
 
 
 class Settled:
-    """Deliveries of a consumer that are over: acked, or dropped, or to be put back where they were."""
+    """Deliveries of a consumer that are over, and how: ACKED, REJECTED or REQUEUED."""
 
-    __slots__ = ("positions", "requeue")
+    __slots__ = ("outcome", "positions")
 
-    def __init__(self, positions: list[int], requeue: bool) -> None:
+    def __init__(self, positions: list[int], outcome: int) -> None:
         self.positions = positions
-        self.requeue = requeue
+        self.outcome = outcome
 
 
 class Subscribe:

@@ -7,19 +7,13 @@ Not here: what each method other than publish, ack and nack does (command.py), d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp import content
-from penstock.amqp.close import (
-    ACCESS_REFUSED,
-    CHANNEL_ERROR,
-    NO_ROUTE,
-    NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
-    CloseChannel,
-    CloseConnection,
-)
-from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publish, Publishes, within
+from penstock.amqp.close import CHANNEL_ERROR, NO_ROUTE, PRECONDITION_FAILED, CloseChannel, CloseConnection
+from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publishes
 from penstock.amqp.method import (
     BasicAck,
     BasicCancel,
@@ -31,15 +25,19 @@ from penstock.amqp.method import (
     ChannelCloseOk,
     ChannelOpen,
     Method,
+    TxCommitOk,
     encode_method,
 )
-from penstock.amqp.properties import decode_properties
 from penstock.broker import command
-from penstock.broker.casts import Arrival, Cast, Settled, Unsubscribe
+from penstock.broker.casts import ACKED, NO_TTL, REJECTED, REQUEUED, Arrival, Cast, Settled, Unsubscribe
 from penstock.broker.confirms import Confirms
 from penstock.broker.consumer import Consumer
+from penstock.broker.deliveries import Deliveries, settle
+from penstock.broker.handover import cast_all, hand_over
 from penstock.broker.limiter import Limiter
-from penstock.broker.rules import check_rules
+from penstock.broker.router import Router
+from penstock.broker.rules import examine
+from penstock.broker.transaction import Transaction
 from penstock.credit import Link, Stage
 from penstock.runtime import Mailbox
 
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.peer import Peer
     from penstock.broker.queue import Queue
-    from penstock.broker.vhost import Route
-
-ROUTES_MAX: Final = 2048  # cached routes per channel; then forgotten all at once
 
 WAITING_LOW: Final = 2048  # items left in the mailbox when a waiting reader may go on
 
@@ -59,12 +54,13 @@ CLOSED: Final = "closed"
 
 
 class Confirmed:
-    """From a queue: it has taken these numbers, runs of first and last."""
+    """From a queue: it has taken these numbers, runs of first and last, or refused them."""
 
-    __slots__ = ("numbers",)
+    __slots__ = ("numbers", "refused")
 
-    def __init__(self, numbers: list[tuple[int, int]]) -> None:
+    def __init__(self, numbers: list[tuple[int, int]], refused: bool = False) -> None:
         self.numbers = numbers
+        self.refused = refused
 
 
 class Shutdown:
@@ -80,25 +76,26 @@ class Channel(Stage):
     __slots__ = (
         "_current",
         "_getters",
-        "_oldest",
+        "_open_channels",
         "_queue_hop",
-        "_routes",
         "confirms",
         "consumers",
+        "deliveries",
         "deliveries_paused",
         "frame_max",
         "last_queue",
         "limiter",
         "mailbox",
-        "next_tag",
         "number",
         "outbox",
         "peer",
         "prefetch",
         "reader_link",
         "relieve",
+        "replies",
+        "router",
         "state",
-        "unacked",
+        "transaction",
         "vhost",
     )
 
@@ -120,12 +117,14 @@ class Channel(Stage):
         self.limiter = Limiter(self.consumers)
         self.deliveries_paused = False
         self.last_queue = ""
-        self.next_tag = 1
-        self.unacked: dict[int, tuple[Consumer, int]] = {}  # delivery tag -> who got it, position in its queue
-        self._oldest = 1  # no unacked tag is below
+        self.deliveries = Deliveries()
+        self.router = Router(peer)
+        self.transaction: Transaction | None = None
+        self.replies: Queue | None = None  # where direct replies for this channel come
         self._getters: dict[Queue, Consumer] = {}
         self._queue_hop = broker.channel_queue
-        self._routes: dict[Publish, Route] = {}
+        self._open_channels = broker.ack_timeout.channels
+        self._open_channels[self] = None
         self._current: type[Method] = Method
 
     # The stage.
@@ -165,9 +164,16 @@ class Channel(Stage):
         return cost
 
     def take_urgent(self, item: ChannelItem) -> None:
-        if isinstance(item, Confirmed) and self.confirms is not None:
-            for first, last in item.numbers:
-                self.confirms.confirm(first, last)
+        awaited = self.transaction if self.transaction is not None else self.confirms
+        if not isinstance(item, Confirmed) or awaited is None:
+            return
+        for first, last in item.numbers:
+            if item.refused:
+                awaited.reject(first, last)
+            else:
+                awaited.confirm(first, last)
+        if self.transaction is not None and self.transaction.is_complete():
+            self._end_commit(self.transaction)
 
     def finish(self, budget: int) -> int:
         if self.confirms is not None and self.state is RUNNING:
@@ -188,14 +194,16 @@ class Channel(Stage):
         """Route, number and pass on, one cast per queue."""
         arrivals: dict[Queue, Arrival] = {}
         try:
-            route = self._route(item.messages[0][0]) if item.alike and item.plain else None
-            if route is not None and not route.by_headers:
-                self._gather_alike(item, route.queues, arrivals)
-            else:
+            route = self.router.route(item.messages[0][0]) if item.alike and item.plain else None
+            if self.transaction is not None or not item.plain:
                 for message in item.messages:
                     self._gather(message, item.plain, arrivals)
+            elif route is not None and not route.by_headers:
+                self._gather_alike(item, route.queues, arrivals)
+            else:
+                self._gather_plain(item, arrivals)
         finally:  # what was right before a wrong one goes its way
-            self._pass_on(item, arrivals)
+            hand_over(self, self.reader_link, item, arrivals)
 
     def _gather_alike(self, item: Publishes, queues: tuple[Queue, ...], arrivals: dict[Queue, Arrival]) -> None:
         if not queues and item.messages[0][0].mandatory:
@@ -208,70 +216,53 @@ class Channel(Stage):
         for queue in queues:
             arrivals[queue] = Arrival(self, self._link(queue), item.messages, item.bytes, numbers)
 
+    def _gather_plain(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
+        confirms = self.confirms
+        for message in item.messages:
+            route = self.router.route(message[0])
+            queues = self.router.queues(message, None) if route.by_headers else route.queues
+            if not queues and message[0].mandatory:
+                self._return(message)
+            number = confirms.expect(1, len(queues)) if confirms is not None else 0
+            for queue in queues:
+                arrival = arrivals.get(queue)
+                if arrival is None:
+                    arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
+                arrival.messages.append(message)
+                arrival.bytes += len(message[1])
+                if number:
+                    arrival.numbers.append((number, number))
+
     def _gather(self, message: Message, plain: bool, arrivals: dict[Queue, Arrival]) -> None:
-        route = self._route(message[0])
-        if not plain:
-            check_rules(message, self.peer.user)
-        queues = self._queues_by_headers(message) if route.by_headers else route.queues
+        ttl_ms = NO_TTL
+        if plain:
+            queues = self.router.queues(message, None)
+        else:
+            self.router.route(message[0])  # a missing exchange is said before a wrong property
+            reply_name = self.replies.queue_name if self.replies is not None else ""
+            examined = examine(message, self.peer.user, self.peer.access.may_impersonate(), reply_name)
+            queues = self.router.queues(message, examined)
+            message, ttl_ms = examined.message, examined.ttl_ms
+        if self.transaction is not None:
+            self.transaction.post(message, queues, ttl_ms)
+            return
         if not queues and message[0].mandatory:
             self._return(message)
         number = self.confirms.expect(1, len(queues)) if self.confirms is not None else 0
+        self._address(message, queues, number, ttl_ms, arrivals)
+
+    def _address(
+        self, message: Message, queues: tuple[Queue, ...], number: int, ttl_ms: int, arrivals: dict[Queue, Arrival]
+    ) -> None:
         for queue in queues:
             arrival = arrivals.get(queue)
             if arrival is None:
                 arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
-            arrival.messages.append(message)
-            arrival.bytes += len(message[1])
-            if number:
-                arrival.numbers.append((number, number))
-
-    def _pass_on(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
-        """Spend on the arrivals and handle the item, with the result that message by message would have.
-
-        If this blocks the channel, the messages up to the one that used up the credit are granted, others deferred."""
-        was_blocked = bool(self.blocked_by)
-        for queue, arrival in arrivals.items():
-            arrival.link.spend(len(arrival.messages), arrival.bytes)
-            queue.mailbox.cast(arrival)
-        upstream = self.reader_link
-        if upstream is None:
-            return
-        if was_blocked or not self.blocked_by:
-            upstream.handle(len(item.messages), item.bytes)
-            return
-        free = item.first(min(_free(item, arrival) for arrival in arrivals.values()))
-        upstream.handle(len(free.messages), free.bytes, defer=False)
-        upstream.handle(len(item.messages) - len(free.messages), item.bytes - free.bytes)
+            arrival.add(message, number, ttl_ms)
 
     def _link(self, queue: Queue) -> Link:
         link = self.outgoing.get(queue)
         return link if link is not None else Link(self._queue_hop, self, queue)
-
-    def _queues_by_headers(self, message: Message) -> tuple[Queue, ...]:
-        publish, wire = message
-        headers = decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire)).headers
-        exchange = self.vhost.exchange(publish.exchange)
-        return self.vhost.route(exchange, publish.routing_key, headers).queues
-
-    def _route(self, publish: Publish) -> Route:
-        route = self._routes.get(publish)
-        if route is None or route.version != self.vhost.version:
-            route = self._find_route(publish)
-        return route
-
-    def _find_route(self, publish: Publish) -> Route:
-        if publish.immediate:
-            raise CloseConnection(NOT_IMPLEMENTED, "immediate=true")
-        exchange = self.vhost.exchange(publish.exchange)
-        if exchange.internal:
-            raise CloseChannel(
-                ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '{self.vhost.name}'"
-            )
-        route = self.vhost.route(exchange, publish.routing_key, None)
-        if len(self._routes) >= ROUTES_MAX:
-            self._routes.clear()
-        self._routes[publish] = route
-        return route
 
     def _return(self, message: Message) -> None:
         publish, wire = message
@@ -283,74 +274,86 @@ class Channel(Stage):
         if self.state is RUNNING:
             self.mailbox.cast_urgent(Confirmed(numbers))
 
+    def refused(self, numbers: list[tuple[int, int]]) -> None:
+        """Called by a queue that takes no more."""
+        if self.state is RUNNING:
+            self.mailbox.cast_urgent(Confirmed(numbers, refused=True))
+
     def start_confirms(self) -> None:
         if self.confirms is None:
             self.confirms = Confirms(self.number)
 
+    # Transactions.
+
+    def start_transactions(self) -> None:
+        if self.transaction is None:
+            self.transaction = Transaction(self.number)
+
+    def commit(self, transaction: Transaction) -> None:
+        """Cast what was published since the last commit; commit-ok follows when all queues have it."""
+        arrivals: dict[Queue, Arrival] = {}
+        for posted in transaction.begin_commit():
+            queues = tuple(queue for queue in posted.queues if not queue.deleted)
+            if not posted.queues and posted.message[0].mandatory:
+                self._return(posted.message)
+            self._address(posted.message, queues, transaction.expect(len(queues)), posted.ttl_ms, arrivals)
+        cast_all(arrivals)
+        self.mailbox.hold()
+        if transaction.is_complete():
+            self._end_commit(transaction)
+
+    def _end_commit(self, transaction: Transaction) -> None:
+        transaction.end_commit()
+        if transaction.failed:
+            self.answer_error(CloseChannel(PRECONDITION_FAILED, "partial tx completion"))
+        else:
+            self.answer(TxCommitOk())
+
+    def roll_back(self, transaction: Transaction) -> None:
+        self.deliveries.put_back(transaction.roll_back())
+
     # Deliveries: acked, or given back.
 
     def _ack(self, item: Acks) -> None:
+        if self.transaction is not None:
+            for tag, multiple in item.acks:
+                self.transaction.settle(self.deliveries.take(tag, multiple), ACKED)
+            return
         settled: dict[Consumer, list[int]] = {}
         try:
             for tag, multiple in item.acks:
-                self._collect(tag, multiple, settled)
+                self.deliveries.collect(tag, multiple, settled)
         finally:  # what was right before a wrong tag stays acked
-            self._settle(settled, False)
+            settle(settled, ACKED)
 
     def _nack(self, item: Nack) -> None:
+        outcome = REQUEUED if item.requeue else REJECTED
         settled: dict[Consumer, list[int]] = {}
         try:
-            self._collect(item.tag, item.multiple, settled)
+            if self.transaction is not None:
+                self.transaction.settle(self.deliveries.take(item.tag, item.multiple), outcome)
+            else:
+                self.deliveries.collect(item.tag, item.multiple, settled)
         except CloseChannel as error:
             error.class_id, error.method_id = 60, item.method_id
             raise
-        self._settle(settled, item.requeue)
+        settle(settled, outcome)
 
     def requeue_all(self) -> None:
         settled: dict[Consumer, list[int]] = {}
-        if self.unacked:
-            self._collect(0, True, settled)
-        self._settle(settled, True)
+        if self.deliveries.unacked:
+            self.deliveries.collect(0, True, settled)
+        settle(settled, REQUEUED)
 
-    def _collect(self, tag: int, multiple: bool, settled: dict[Consumer, list[int]]) -> None:
-        """Take the unacked deliveries that this tag means out of the list, grouped by consumer."""
-        unacked = self.unacked
-        if not multiple:
-            entry = unacked.pop(tag, None)
-            if entry is None:
-                raise CloseChannel(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-            consumer, position = entry
-            positions = settled.get(consumer)
-            if positions is None:
-                settled[consumer] = [position]
-            else:
-                positions.append(position)
-            if tag == self._oldest:
-                self._oldest = tag + 1
-            return
-        if tag == 0:
-            tag = self.next_tag - 1
-        elif tag not in unacked:
-            raise CloseChannel(PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-        last: Consumer | None = None
-        positions = []
-        pop = unacked.pop
-        for number in range(self._oldest, tag + 1):
-            entry = pop(number, None)
-            if entry is None:  # acked before, alone
-                continue
-            consumer, position = entry
-            if consumer is not last:
-                last = consumer
-                positions = settled.setdefault(consumer, [])
-            positions.append(position)
-        self._oldest = tag + 1
+    def after_commit(self, then: Callable[[], None]) -> None:
+        """Go on with this when what was just changed is on disk; what comes behind it on this channel waits."""
+        self.mailbox.hold()
+        self.vhost.ledger.after_commit(partial(self._committed, then))
 
-    def _settle(self, settled: dict[Consumer, list[int]], requeue: bool) -> None:
-        for consumer, positions in settled.items():
-            consumer.settled(len(positions))
-            if not consumer.queue.deleted:
-                consumer.queue.mailbox.cast(Settled(positions, requeue))
+    def _committed(self, then: Callable[[], None]) -> None:
+        self.mailbox.release()
+        if self.state is RUNNING:
+            then()
 
     # Calls to queues: the mailbox is held until the answer, so that replies keep the order of the requests.
 
@@ -382,14 +385,14 @@ class Channel(Stage):
     ) -> None:
         if self.state is RUNNING:
             publish, wire = message
-            tag = self.next_tag
-            self.next_tag += 1
+            tag = self.deliveries.next_tag
+            self.deliveries.next_tag += 1
             method = BasicGetOk(tag, redelivered, publish.exchange, publish.routing_key, left)
             self.outbox.send(encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max))
             if not no_ack:
-                self.unacked[tag] = (self._getter(queue), position)
+                self.deliveries.unacked[tag] = (self._getter(queue), position)
         elif not no_ack:
-            queue.cast(Settled([position], True))
+            queue.cast(Settled([position], REQUEUED))
         self.mailbox.release()
 
     def _getter(self, queue: Queue) -> Consumer:
@@ -424,10 +427,13 @@ class Channel(Stage):
         """The client has answered our channel.close."""
         self._end()
 
-    def fail(self, error: CloseChannel) -> None:
-        """Close the channel with this error; from now on it waits for close-ok and ignores the rest."""
+    def fail(self, error: CloseChannel, unasked: bool = False) -> None:
+        """Close the channel with this error, by the method at hand or by none; from now on it waits for close-ok and
+        ignores the rest."""
         if self.state is not RUNNING:
             return
+        if unasked:
+            self._current = Method
         self.finish(0)  # confirms that are due go out before the close
         self._leave()
         self.state = CLOSING
@@ -454,6 +460,7 @@ class Channel(Stage):
 
     def _end(self) -> None:
         self.state = CLOSED
+        self._open_channels.pop(self, None)
         self.mailbox.close()
         self.reader_link = None
         self.relieve = None
@@ -465,24 +472,15 @@ class Channel(Stage):
             consumer.active = False
             consumer.queue.cast(Unsubscribe(consumer, answer=False, nowait=True))
         self.consumers.clear()
+        if self.transaction is not None:
+            self.roll_back(self.transaction)
         self.requeue_all()
+        if self.replies is not None:
+            self.replies.delete()
+            self.replies = None
         self._getters.clear()
-        self._routes.clear()
         self.down()
 
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
-        return f"<Channel {self.name} {self.state} unacked={len(self.unacked)} blocked_by={blocked_by}>"
-
-
-def _free(item: Publishes, arrival: Arrival) -> int:
-    """How many messages of the item came before the credit for this arrival was used up, the last one included."""
-    link = arrival.link
-    if not link.blocking:
-        return len(item.messages)
-    room = link.room_before(len(arrival.messages))
-    count = within(arrival.messages, arrival.bytes, room, link.room_bytes_before(arrival.bytes))
-    if arrival.messages is item.messages:
-        return count
-    last_wire = arrival.messages[count - 1][1]
-    return next(at for at, (_, wire) in enumerate(item.messages, 1) if wire is last_wire)
+        return f"<Channel {self.name} {self.state} unacked={len(self.deliveries.unacked)} blocked_by={blocked_by}>"

@@ -1,12 +1,13 @@
 """Command: what a channel does on each method but publish, ack and nack. One function per method.
 
 The class and method ids of a refusal are filled in by channel.py, which knows the method at hand.
-Not here: methods of class connection (net/handshake.py), tx (refused until it exists).
+Not here: methods of class connection (net/handshake.py).
 """
 
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.amqp.close import (
@@ -14,6 +15,7 @@ from penstock.amqp.close import (
     NOT_ALLOWED,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
     CloseChannel,
     CloseConnection,
 )
@@ -45,6 +47,7 @@ from penstock.amqp.method import (
     QueueBind,
     QueueBindOk,
     QueueDeclare,
+    QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
     QueuePurge,
@@ -52,14 +55,23 @@ from penstock.amqp.method import (
     QueueUnbindOk,
     TxCommit,
     TxRollback,
+    TxRollbackOk,
     TxSelect,
+    TxSelectOk,
 )
+from penstock.amqp.table import Table
+from penstock.broker.access import EXCHANGE, QUEUE
 from penstock.broker.casts import Count, Delete, Get, Purge, Subscribe, Unsubscribe
 from penstock.broker.consumer import Consumer
+from penstock.broker.equivalence import type_name
+from penstock.broker.exchange import TOPIC, TYPES
+from penstock.broker.rules import DIRECT_REPLY
+from penstock.broker.vhost import RESERVED_PREFIX
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.queue import Queue
+    from penstock.broker.transaction import Transaction
 
 
 def perform(channel: Channel, method: Method) -> None:
@@ -67,7 +79,7 @@ def perform(channel: Channel, method: Method) -> None:
         case BasicConsume():
             consume(channel, method)
         case BasicGet():
-            channel.call(_queue(channel, method.queue), Get(channel, method.no_ack))
+            channel.call(_readable_queue(channel, method.queue), Get(channel, method.no_ack))
         case BasicCancel():
             cancel(channel, method)
         case BasicQos():
@@ -79,20 +91,20 @@ def perform(channel: Channel, method: Method) -> None:
         case QueueUnbind():
             queue_unbind(channel, method)
         case QueuePurge():
-            channel.call(_queue(channel, method.queue), Purge(channel, method.nowait))
+            channel.call(_readable_queue(channel, method.queue), Purge(channel, method.nowait))
         case QueueDelete():
             queue_delete(channel, method)
         case ExchangeDeclare():
-            channel.vhost.declare_exchange(method)
-            _reply(channel, method.nowait, ExchangeDeclareOk())
+            exchange_declare(channel, method)
         case ExchangeDelete():
-            channel.vhost.delete_exchange(method.exchange, method.if_unused)
-            _reply(channel, method.nowait, ExchangeDeleteOk())
+            exchange_delete(channel, method)
         case ExchangeBind():
             exchange_bind(channel, method)
         case ExchangeUnbind():
             exchange_unbind(channel, method)
         case ConfirmSelect():
+            if channel.transaction is not None:
+                raise CloseChannel(PRECONDITION_FAILED, "cannot switch from tx to confirm mode")
             channel.start_confirms()
             _reply(channel, method.nowait, ConfirmSelectOk())
         case BasicRecover():
@@ -104,8 +116,16 @@ def perform(channel: Channel, method: Method) -> None:
             flow(channel, method)
         case AccessRequest():
             channel.send(AccessRequestOk(1))  # a relic of AMQP 0-8; old clients still ask
-        case TxSelect() | TxCommit() | TxRollback():
-            raise CloseConnection(NOT_IMPLEMENTED, f"{method.NAME} is not supported yet")
+        case TxSelect():
+            if channel.confirms is not None:
+                raise CloseChannel(PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
+            channel.start_transactions()
+            channel.send(TxSelectOk())
+        case TxCommit():
+            channel.commit(_transaction(channel))
+        case TxRollback():
+            channel.roll_back(_transaction(channel))
+            channel.send(TxRollbackOk())
         case _:
             raise CloseConnection(COMMAND_INVALID, "unimplemented method")
 
@@ -113,6 +133,22 @@ def perform(channel: Channel, method: Method) -> None:
 def _reply(channel: Channel, nowait: bool, method: Method) -> None:
     if not nowait:
         channel.send(method)
+
+
+def _reply_when_kept(channel: Channel, nowait: bool, method: Method) -> None:
+    """After a change of what is declared: a client that was answered must find it after kill -9."""
+    channel.after_commit(partial(_reply, channel, nowait, method))
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise CloseChannel(PRECONDITION_FAILED, "channel is not transactional")
+    return channel.transaction
+
+
+def _clean(name: str) -> str:
+    """RabbitMQ takes line ends out of names, except where messages are read; they would only confuse people."""
+    return name.replace("\r", "").replace("\n", "")
 
 
 def _queue_name(channel: Channel, name: str) -> str:
@@ -124,8 +160,11 @@ def _queue_name(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def _queue(channel: Channel, name: str) -> Queue:
-    return channel.vhost.queue(_queue_name(channel, name), channel.peer)
+def _readable_queue(channel: Channel, name: str) -> Queue:
+    """The queue, if it may be read from; who may not is not told whether it exists, as in RabbitMQ."""
+    name = _queue_name(channel, name)
+    channel.peer.access.read(QUEUE, name)
+    return channel.vhost.queue(name, channel.peer)
 
 
 def _binding_key(channel: Channel, queue: str, key: str) -> str:
@@ -134,31 +173,69 @@ def _binding_key(channel: Channel, queue: str, key: str) -> str:
 
 
 def queue_declare(channel: Channel, method: QueueDeclare) -> None:
+    method.queue = _clean(method.queue)
+    if method.queue.startswith(DIRECT_REPLY):
+        if method.queue != DIRECT_REPLY and method.queue not in channel.vhost.replies:
+            raise CloseChannel(NOT_FOUND, f"no queue '{method.queue}' in vhost '{channel.vhost.name}'")
+        _reply(channel, method.nowait, QueueDeclareOk(method.queue, 0, 1))
+        return
+    if not method.passive and not method.queue.startswith(RESERVED_PREFIX):  # that is refused by the vhost, to anybody
+        name = method.queue or "amq.gen-" + secrets.token_urlsafe(16)  # as the vhost will name it, by another chance
+        _check_declare(channel, QUEUE, name, "x-dead-letter-exchange", method.arguments)
     queue = channel.vhost.declare_queue(method, channel.peer)
     channel.last_queue = queue.queue_name
-    channel.call(queue, Count(channel, method.nowait))
+    channel.after_commit(partial(channel.call, queue, Count(channel, method.nowait)))
+
+
+def _check_declare(channel: Channel, kind: str, name: str, beyond: str, arguments: Table) -> None:
+    """Declaring configures. If messages can go on from there, it also reads there, and writes where they go.
+
+    A redeclaration changes nothing, so it does not matter where messages go."""
+    vhost, access = channel.vhost, channel.peer.access
+    access.configure(kind, name)
+    exists = name in (vhost.queues if kind == QUEUE else vhost.exchanges)
+    target = arguments.get(beyond)
+    if not exists and isinstance(target, str):
+        access.read(kind, name)
+        access.write(EXCHANGE, target)
 
 
 def queue_bind(channel: Channel, method: QueueBind) -> None:
+    method.queue, method.exchange = _clean(method.queue), _clean(method.exchange)
     name = _queue_name(channel, method.queue)
-    channel.vhost.check_not_default(method.exchange)
-    exchange = channel.vhost.exchange(method.exchange)
     key = _binding_key(channel, method.queue, method.routing_key)
+    _check_bind(channel, QUEUE, name, method.exchange, key)
+    exchange = channel.vhost.exchange(method.exchange)
     channel.vhost.bind(exchange, channel.vhost.queue(name, channel.peer), key, method.arguments)
-    _reply(channel, method.nowait, QueueBindOk())
+    _reply_when_kept(channel, method.nowait, QueueBindOk())
+
+
+def _check_bind(channel: Channel, kind: str, destination: str, source: str, key: str) -> None:
+    """Binding and unbinding write to the destination and read from the source, and from a topic exchange by key."""
+    vhost, access = channel.vhost, channel.peer.access
+    access.write(kind, destination)
+    if kind == EXCHANGE:
+        vhost.check_not_default(destination)
+    vhost.check_not_default(source)
+    access.read(EXCHANGE, source)
+    exchange = vhost.exchanges.get(source)
+    if exchange is not None and exchange.kind == TOPIC:
+        access.read_topic(source, key)
 
 
 def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
+    method.queue, method.exchange = _clean(method.queue), _clean(method.exchange)
     name = _queue_name(channel, method.queue)
-    channel.vhost.check_not_default(method.exchange)
-    queue = channel.vhost.queue(name, channel.peer) if name in channel.vhost.queues else None
     key = _binding_key(channel, method.queue, method.routing_key)
+    _check_bind(channel, QUEUE, name, method.exchange, key)
+    queue = channel.vhost.queue(name, channel.peer) if name in channel.vhost.queues else None
     channel.vhost.unbind(method.exchange, queue, key, method.arguments)
-    channel.send(QueueUnbindOk())
+    _reply_when_kept(channel, False, QueueUnbindOk())
 
 
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
-    name = _queue_name(channel, method.queue)
+    name = _queue_name(channel, _clean(method.queue))
+    channel.peer.access.configure(QUEUE, name)
     if name not in channel.vhost.queues:
         _reply(channel, method.nowait, QueueDeleteOk(0))
         return
@@ -166,38 +243,91 @@ def queue_delete(channel: Channel, method: QueueDelete) -> None:
     channel.call(queue, Delete(channel, method.if_unused, method.if_empty, method.nowait))
 
 
+def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
+    method.exchange = _clean(method.exchange)
+    channel.vhost.check_not_default(method.exchange)
+    if not method.passive and method.type in TYPES:  # another type is refused by the vhost, whoever asks for it
+        _check_declare(channel, EXCHANGE, method.exchange, "alternate-exchange", method.arguments)
+    channel.vhost.declare_exchange(method)
+    _reply_when_kept(channel, method.nowait, ExchangeDeclareOk())
+
+
+def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
+    method.exchange = _clean(method.exchange)
+    if not method.exchange.startswith(RESERVED_PREFIX) and method.exchange:  # those are refused by the vhost
+        channel.peer.access.configure(EXCHANGE, method.exchange)
+    channel.vhost.delete_exchange(method.exchange, method.if_unused)
+    _reply_when_kept(channel, method.nowait, ExchangeDeleteOk())
+
+
 def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
+    method.source, method.destination = _clean(method.source), _clean(method.destination)
     vhost = channel.vhost
-    vhost.check_not_default(method.source)
-    vhost.check_not_default(method.destination)
+    _check_bind(channel, EXCHANGE, method.destination, method.source, method.routing_key)
     source = vhost.exchange(method.source)
     vhost.bind(source, vhost.exchange(method.destination), method.routing_key, method.arguments)
-    _reply(channel, method.nowait, ExchangeBindOk())
+    _reply_when_kept(channel, method.nowait, ExchangeBindOk())
 
 
 def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
+    method.source, method.destination = _clean(method.source), _clean(method.destination)
     vhost = channel.vhost
-    vhost.check_not_default(method.source)
-    vhost.check_not_default(method.destination)
+    _check_bind(channel, EXCHANGE, method.destination, method.source, method.routing_key)
     destination = vhost.exchanges.get(method.destination)
     vhost.unbind(method.source, destination, method.routing_key, method.arguments)
-    _reply(channel, method.nowait, ExchangeUnbindOk())
+    _reply_when_kept(channel, method.nowait, ExchangeUnbindOk())
 
 
 def consume(channel: Channel, method: BasicConsume) -> None:
-    queue = _queue(channel, method.queue)
     tag = method.consumer_tag or "amq.ctag-" + secrets.token_urlsafe(16)
     if tag in channel.consumers:
         raise CloseConnection(NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
-    consumer = Consumer(channel, queue, tag, method.no_ack, method.exclusive, channel.prefetch, method.arguments)
+    if method.queue == DIRECT_REPLY:
+        queue = _open_replies(channel, method.no_ack)
+    else:
+        queue = _readable_queue(channel, method.queue)
+    consumer = Consumer(
+        channel,
+        queue,
+        tag,
+        method.no_ack,
+        method.exclusive,
+        channel.prefetch,
+        method.arguments,
+        priority=_priority(queue, method.arguments),
+    )
     channel.consumers[tag] = consumer
     channel.call(queue, Subscribe(consumer, method.nowait))
+
+
+def _open_replies(channel: Channel, no_ack: bool) -> Queue:
+    if not no_ack:
+        raise CloseChannel(PRECONDITION_FAILED, "reply consumer cannot acknowledge")
+    if channel.replies is not None:
+        raise CloseChannel(PRECONDITION_FAILED, "reply consumer already set")
+    channel.replies = channel.vhost.open_replies(channel.peer)
+    return channel.replies
+
+
+def _priority(queue: Queue, arguments: Table) -> int:
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise CloseChannel(
+            PRECONDITION_FAILED,
+            f"invalid arg 'x-priority' for queue '{queue.queue_name}' in vhost '{queue.vhost_name}': "
+            f'"expected integer, got {type_name(priority)}"',
+        )
+    return priority
 
 
 def cancel(channel: Channel, method: BasicCancel) -> None:
     consumer = channel.consumers.pop(method.consumer_tag, None)
     if consumer is None:
         _reply(channel, method.nowait, BasicCancelOk(method.consumer_tag))
+    elif consumer.queue is channel.replies:
+        channel.replies = None
+        _reply(channel, method.nowait, BasicCancelOk(method.consumer_tag))
+        consumer.queue.delete()
     else:
         channel.call(consumer.queue, Unsubscribe(consumer, answer=True, nowait=method.nowait))
 

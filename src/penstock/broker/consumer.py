@@ -38,6 +38,7 @@ class Consumer:
         "exclusive",
         "no_ack",
         "prefetch",
+        "priority",
         "queue",
         "tag",
         "unacked",
@@ -53,6 +54,7 @@ class Consumer:
         prefetch: int,
         arguments: Table,
         counted: bool = True,
+        priority: int = 0,
     ) -> None:
         self.channel = channel
         self.queue = queue
@@ -61,6 +63,7 @@ class Consumer:
         self.exclusive = exclusive
         self.prefetch = prefetch  # 0 is no limit
         self.arguments = arguments
+        self.priority = priority
         self.unacked = 0
         self.active = True
         self.counted = counted  # in its channel's prefetch
@@ -88,7 +91,8 @@ class Consumer:
         """Put these messages of the queue on the wire, in order."""
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
-        first = tag = channel.next_tag
+        deliveries = channel.deliveries
+        first = tag = deliveries.next_tag
         frames = channel.outbox.opened()
         last: Publish | None = None
         size = overhead = 0
@@ -108,14 +112,16 @@ class Consumer:
             frames += (head, _pack_tag(tag), tail, wire)
             size += overhead + len(wire)
             tag += 1
-        channel.next_tag = tag
+        deliveries.next_tag = tag
         channel.outbox.gathered(size)
         if not self.no_ack:
             count = tag - first
             if count == 1:
-                channel.unacked[first] = (self, positions[0])
+                deliveries.unacked[first] = (self, positions[0])
             else:
-                channel.unacked.update(zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False))
+                deliveries.unacked.update(
+                    zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False)
+                )
             self.unacked += count
             channel.limiter.unacked += count
 

@@ -1,17 +1,23 @@
-"""Exchange: which queues a message goes to. Types direct, fanout, topic and headers; the default exchange is direct.
+"""Exchange: which queues a message goes to. Types direct, fanout, topic, headers and x-consistent-hash.
 
 Place in the chain: channel.py asks `VHost.route` once per new publish method and caches the answer until the
-topology's version changes; only a headers exchange on the way needs every message looked at.
-Not here: declare and delete and their checks (vhost.py), the topic trie (topic.py).
+topology's version changes; only where an exchange on the way looks at headers or properties (`by_message`) is every
+message routed by itself. The default exchange is one of type direct without bindings: vhost.py knows its queues.
+Not here: declare and delete and their checks (vhost.py), how types find their bindings (topic.py, headers.py,
+hashring.py).
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import COMMAND_INVALID, PRECONDITION_FAILED, CloseChannel, CloseConnection
+from penstock.amqp.properties import Properties
 from penstock.amqp.table import Table, Value, encode_table
-from penstock.broker.equivalence import type_name
+from penstock.broker.equivalence import term, type_name
+from penstock.broker.hashring import HashRing
+from penstock.broker.headers import HeadersIndex, check_headers_arguments
 from penstock.broker.topic import TopicTrie
 
 if TYPE_CHECKING:
@@ -21,23 +27,32 @@ DIRECT: Final = "direct"
 FANOUT: Final = "fanout"
 TOPIC: Final = "topic"
 HEADERS: Final = "headers"
-TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS)
+CONSISTENT_HASH: Final = "x-consistent-hash"
+TYPES: Final = (DIRECT, FANOUT, TOPIC, HEADERS, CONSISTENT_HASH)
+
+HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
+NO_ARGUMENTS: Final = encode_table({})
+_WEIGHT: Final = re.compile(r"[+-]?[0-9]+")  # what Erlang reads as an integer
+
+Identity = tuple["Queue | Exchange", str, bytes]
 
 
 class Binding:
     """From a source exchange to a queue or another exchange, by key and arguments."""
 
-    __slots__ = ("arguments", "destination", "key", "source")
+    __slots__ = ("arguments", "identity", "key", "source")
 
     def __init__(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: Table) -> None:
         self.source = source
-        self.destination = destination
         self.key = key
         self.arguments = arguments
+        # Two bindings of a source with the same identity are the same binding.
+        encoded = encode_table(dict(sorted(arguments.items()))) if arguments else NO_ARGUMENTS
+        self.identity: Identity = (destination, key, encoded)
 
-    def identity(self) -> tuple[Queue | Exchange, str, bytes]:
-        """Two bindings with the same identity are the same binding."""
-        return self.destination, self.key, encode_table(dict(sorted(self.arguments.items())))
+    @property
+    def destination(self) -> Queue | Exchange:
+        return self.identity[0]
 
     def __repr__(self) -> str:
         return f"<Binding {self.source.name!r} -> {self.destination.name!r} key={self.key!r}>"
@@ -46,16 +61,20 @@ class Binding:
 class Exchange:
     __slots__ = (
         "_bindings",
+        "_by_headers",
         "_by_key",
+        "_ring",
         "_trie",
-        "alternate",
         "arguments",
         "auto_delete",
+        "by_message",
         "durable",
+        "hash_header",
+        "hash_property",
         "internal",
         "kind",
         "name",
-        "was_bound",
+        "policy_alternate",
     )
 
     def __init__(
@@ -67,96 +86,196 @@ class Exchange:
         internal: bool = False,
         arguments: Table | None = None,
     ) -> None:
-        if not kind:
-            raise CloseConnection(COMMAND_INVALID, "invalid exchange type ''", 40, 10)
-        if kind not in TYPES:
-            raise CloseConnection(COMMAND_INVALID, f"unknown exchange type '{kind}'", 40, 10)
+        check_type(kind)
         self.name = name
         self.kind = kind
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: Table = arguments or {}
-        self.alternate = str(self.arguments.get("alternate-exchange", ""))
-        self.was_bound = False
-        self._bindings: dict[tuple[Queue | Exchange, str, bytes], Binding] = {}
-        self._by_key: dict[str, dict[Binding, None]] = {}
+        self.policy_alternate: str | None = None  # a policy's; an argument goes first
+        self.hash_header: str | None = None
+        self.hash_property: str | None = None
+        if kind == CONSISTENT_HASH:
+            self.hash_header, self.hash_property = hash_on(self.arguments)
+        self.by_message = kind == HEADERS or self.hash_header is not None or self.hash_property is not None
+        self._bindings: dict[Identity, Binding] = {}
+        self._by_key: dict[str, Binding | dict[Binding, None]] = {}  # one is bare: most keys have one
         self._trie: TopicTrie[Binding] = TopicTrie()
+        self._by_headers: HeadersIndex[Binding] = HeadersIndex()
+        self._ring: HashRing[Binding] = HashRing()
+
+    @property
+    def alternate(self) -> str | None:
+        """The exchange that gets what nothing here matches; it need not exist."""
+        if "alternate-exchange" not in self.arguments:
+            return self.policy_alternate
+        name = self.arguments["alternate-exchange"]
+        return name if isinstance(name, str) else None
 
     def bindings(self) -> list[Binding]:
         return list(self._bindings.values())
 
+    def binding(self, identity: Identity) -> Binding | None:
+        return self._bindings.get(identity)
+
+    @property
+    def is_bound(self) -> bool:
+        """It is the source of a binding."""
+        return bool(self._bindings)
+
     def bind(self, binding: Binding) -> bool:
         """Add a binding; false if it was there already."""
-        identity = binding.identity()
-        if identity in self._bindings:
-            return False
+        weight = 0
         if self.kind == HEADERS:
             check_headers_arguments(binding.arguments)
-        self._bindings[identity] = binding
-        self.was_bound = True
-        if self.kind == TOPIC:
+        elif self.kind == CONSISTENT_HASH:
+            weight = hash_weight(binding.key)
+        if binding.identity in self._bindings:
+            return False
+        self._bindings[binding.identity] = binding
+        if self.kind == DIRECT:
+            same_key = self._by_key.get(binding.key)
+            if same_key is None:
+                self._by_key[binding.key] = binding
+            elif isinstance(same_key, Binding):
+                self._by_key[binding.key] = {same_key: None, binding: None}
+            else:
+                same_key[binding] = None
+        elif self.kind == TOPIC:
             self._trie.add(binding.key, binding)
-        elif self.kind == DIRECT:
-            self._by_key.setdefault(binding.key, {})[binding] = None
+        elif self.kind == HEADERS:
+            self._by_headers.add(binding.arguments, binding)
+        elif self.kind == CONSISTENT_HASH:
+            self._ring.add(ring_name(binding.destination), binding, weight)
         return True
 
-    def unbind(self, identity: tuple[Queue | Exchange, str, bytes]) -> bool:
-        """Remove a binding; false if there is none like it."""
+    def unbind(self, identity: Identity) -> Binding | None:
+        """Remove a binding and return it; None if there is none like it."""
         binding = self._bindings.pop(identity, None)
         if binding is None:
-            return False
-        if self.kind == TOPIC:
-            self._trie.remove(binding.key, binding)
-        elif self.kind == DIRECT:
-            same_key = self._by_key[binding.key]
-            del same_key[binding]
-            if not same_key:
-                del self._by_key[binding.key]
-        return True
-
-    def matches(self, key: str, headers: Table | None) -> list[Queue | Exchange]:
-        """Destinations of a message, one level deep."""
+            return None
         if self.kind == DIRECT:
-            return [binding.destination for binding in self._by_key.get(key, ())]
+            same_key = self._by_key[binding.key]
+            if isinstance(same_key, dict):
+                del same_key[binding]
+            if isinstance(same_key, Binding) or not same_key:
+                del self._by_key[binding.key]
+        elif self.kind == TOPIC:
+            self._trie.remove(binding.key, binding)
+        elif self.kind == HEADERS:
+            self._by_headers.remove(binding.arguments, binding)
+        elif self.kind == CONSISTENT_HASH:
+            self._ring.remove(ring_name(binding.destination), binding)
+        return binding
+
+    def matches(
+        self, key: str, properties: Properties | None = None, more_keys: tuple[str, ...] = ()
+    ) -> dict[Queue | Exchange, None]:
+        """Destinations of a message, one level deep, each once. `more_keys` are those of CC and BCC."""
         if self.kind == FANOUT:
-            return [binding.destination for binding in self._bindings.values()]
+            return {binding.destination: None for binding in self._bindings.values()}
+        if self.kind == HEADERS:
+            headers = properties.headers if properties is not None else None
+            return {binding.destination: None for binding in self._by_headers.match(headers or {})}
+        if self.kind == CONSISTENT_HASH:  # by the first key alone: a message goes to one destination
+            chosen = self._ring.choose(self._hashed(key, properties))
+            return {chosen.destination: None} if chosen is not None else {}
+        found = self._match_key(key)
+        for another in more_keys:
+            found |= self._match_key(another)
+        return found
+
+    def _match_key(self, key: str) -> dict[Queue | Exchange, None]:
         if self.kind == TOPIC:
-            return [binding.destination for binding in self._trie.match(key)]
-        return [b.destination for b in self._bindings.values() if headers_match(b.arguments, headers or {})]
+            return {binding.destination: None for binding in self._trie.match(key)}
+        same_key = self._by_key.get(key)
+        if same_key is None:
+            return {}
+        if isinstance(same_key, Binding):
+            return {same_key.destination: None}
+        return {binding.destination: None for binding in same_key}
+
+    def _hashed(self, key: str, properties: Properties | None) -> bytes:
+        """What decides on the destination. All messages without the header or property go the same way."""
+        if self.hash_header is not None:
+            headers = properties.headers if properties is not None else None
+            if headers is None or self.hash_header not in headers:
+                return b""
+            return encode_table({"": headers[self.hash_header]})
+        if self.hash_property is not None:
+            return _property(self.hash_property, properties)
+        return key.encode("utf-8", "surrogateescape")
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.kind} bindings={len(self._bindings)}>"
 
 
-def check_headers_arguments(arguments: Table) -> None:
-    mode = arguments.get("x-match", "all")
-    if not isinstance(mode, str):
-        kind = type_name(mode)
-        raise CloseChannel(PRECONDITION_FAILED, f"Invalid x-match field type {kind} (value {mode!r}); expected longstr")
-    if mode not in ("all", "any", "all-with-x", "any-with-x"):
+def check_type(kind: str) -> None:
+    if not kind:
+        raise CloseConnection(COMMAND_INVALID, "invalid exchange type ''", 40, 10)
+    if kind not in TYPES:
+        raise CloseConnection(COMMAND_INVALID, f"unknown exchange type '{kind}'", 40, 10)
+
+
+def strip_cr_lf(name: str) -> str:
+    """RabbitMQ takes line ends out of names in all methods but publish."""
+    return name.replace("\r", "").replace("\n", "")
+
+
+def check_alternate(where: str, arguments: Table) -> None:
+    if "alternate-exchange" not in arguments:
+        return
+    name = arguments["alternate-exchange"]
+    if not isinstance(name, (str, bytes)):
         raise CloseChannel(
-            PRECONDITION_FAILED,
-            f'Invalid x-match field value <<"{mode}">>; expected all, any, all-with-x, or any-with-x',
+            PRECONDITION_FAILED, f"invalid type '{type_name(name)}' for arg 'alternate-exchange' in {where}"
         )
 
 
-def headers_match(arguments: Table, headers: Table) -> bool:
-    """RabbitMQ's rule: `x-match` is all or any; other `x-` arguments count only with `-with-x`; None means present."""
-    mode = str(arguments.get("x-match", "all"))
-    with_x = mode.endswith("-with-x")
-    any_of = mode.startswith("any")
-    for name, wanted in arguments.items():
-        if name == "x-match" or (not with_x and name.startswith("x-")):
-            continue
-        matched = name in headers and (wanted is None or same_value(wanted, headers[name]))
-        if matched and any_of:
-            return True
-        if not matched and not any_of:
-            return False
-    return not any_of
+def hash_on(arguments: Table) -> tuple[str | None, str | None]:
+    """The header and the property that an x-consistent-hash exchange goes by; at most one of them."""
+    header = _hash_argument("hash-header", arguments)
+    wanted = _hash_argument("hash-property", arguments)
+    if header is not None and wanted is not None:
+        raise CloseChannel(PRECONDITION_FAILED, "hash-header and hash-property are mutually exclusive")
+    if wanted is not None and wanted not in HASH_PROPERTIES:
+        raise CloseChannel(PRECONDITION_FAILED, f"Unsupported property: {wanted}")
+    return header, wanted
 
 
-def same_value(wanted: Value, got: Value) -> bool:
-    """Equal in type and value: true is not 1 to AMQP, as it would be to Python."""
-    return isinstance(wanted, bool) == isinstance(got, bool) and wanted == got
+def _hash_argument(name: str, arguments: Table) -> str | None:
+    if name not in arguments:
+        return None
+    value: Value = arguments[name]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")  # as the keys of tables are read
+    if not isinstance(value, str):
+        raise CloseChannel(PRECONDITION_FAILED, f"invalid type '{type_name(value)}' for arg '{name}'")
+    return value
+
+
+def hash_weight(key: str) -> int:
+    """The weight that a binding's key says."""
+    if _WEIGHT.fullmatch(key) is None:
+        raise CloseChannel(PRECONDITION_FAILED, f"The binding key must be an integer: {term(key)}")
+    weight = int(key)
+    if weight < 1:
+        raise CloseChannel(PRECONDITION_FAILED, "The binding key must be greater than 0")
+    return weight
+
+
+def ring_name(destination: Queue | Exchange) -> str:
+    """A queue and an exchange of the same name are two destinations."""
+    if isinstance(destination, Exchange):
+        return "exchange " + destination.name
+    return "queue " + destination.queue_name
+
+
+def _property(name: str, properties: Properties | None) -> bytes:
+    if properties is None:
+        return b""
+    if name == "timestamp":
+        return b"" if properties.timestamp is None else b"%d" % properties.timestamp
+    value = properties.correlation_id if name == "correlation_id" else properties.message_id
+    return b"" if value is None else value.encode("utf-8", "surrogateescape")

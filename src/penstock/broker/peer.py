@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.amqp.close import CloseConnection
 
 if TYPE_CHECKING:
+    from penstock.broker.access import Access
     from penstock.broker.channel import Channel
     from penstock.broker.outbox import Outbox
     from penstock.broker.queue import Queue
@@ -17,6 +18,7 @@ class Peer(Protocol):
     name: str  # for people: address and port
     user: str
     vhost: VHost
+    access: Access  # what the user may do in the vhost
     outbox: Outbox
     frame_max: int
     notify_cancel: bool  # the client understands a basic.cancel from the server
@@ -28,4 +30,8 @@ class Peer(Protocol):
 
     def channel_gone(self, channel: Channel) -> None:
         """The channel has terminated; its number is free again."""
+        ...
+
+    def channel_count(self) -> int:
+        """How many channels are open."""
         ...

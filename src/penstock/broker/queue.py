@@ -1,20 +1,20 @@
 """Queue: keeps messages in order and gives them to consumers. The third stage.
 
-Upstream: broker/channel.py.  Downstream: the store, once there is one.
-Blocked: never yet; with a store, when it is out of store credit.
+Upstream: broker/channel.py, and queues whose dead letters come here.  Downstream: queues its own dead letters go to;
+the store, once there is one.
+Blocked: when such a queue is out of credit; it works on, but defers its grants.
 
-Every message has a position, counted from 0 as it arrives. `ready` holds what was never delivered, so its positions are
-consecutive from `head`; whatever comes back goes to `returned`, by position. Invariant: every returned position is
-below `head`, so what comes back is ahead of all that was never delivered, in its original order.
-
-Not here: the deliver frames (consumer.py), routing (exchange.py), declare and its checks (vhost.py).
+A turn: take what came, expire what is due at the head, dispatch, and only then drop what is one too many, so that a
+consumer with room gets a message rather than nobody.
+Not here: order and deadlines (backlog.py), whose turn it is (subscribers.py), the deliver frames (consumer.py), routing
+(exchange.py), declare and its checks (vhost.py), what becomes of dead letters (deadletter.py).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, CloseChannel
@@ -22,12 +22,16 @@ from penstock.amqp.decoder import Message
 from penstock.amqp.method import (
     BasicCancelOk,
     BasicConsumeOk,
+    Method,
     QueueDeclareOk,
     QueueDeleteOk,
     QueuePurgeOk,
 )
+from penstock.amqp.rewrite import rewrite
 from penstock.amqp.table import Table
 from penstock.broker.casts import (
+    ACKED,
+    REQUEUED,
     Arrival,
     Cast,
     Count,
@@ -38,35 +42,48 @@ from penstock.broker.casts import (
     Subscribe,
     Unsubscribe,
 )
-from penstock.broker.consumer import UNLIMITED, Consumer
+from penstock.broker.consumer import Consumer
+from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
+from penstock.broker.shelves import NS_PER_MS, Shelves
+from penstock.broker.subscribers import Subscribers
 from penstock.credit import Block, Stage
-from penstock.runtime import Mailbox, Scheduler
+from penstock.runtime import Mailbox, Scheduler, Timer
 
 if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
+    from penstock.broker.deadletter import DeadLetters
     from penstock.broker.peer import Peer
 
 DISPATCH_BYTES_MAX: Final = 262_144  # given to one consumer in one round: about what a socket takes at once
 
+EXPIRED: Final = "expired"
+MAXLEN: Final = "maxlen"
+DELIVERY_LIMIT: Final = "delivery_limit"
+NACKED: Final = "rejected"
+
 
 class Queue(Stage):
     __slots__ = (
-        "_next_consumer",
+        "_clock",
+        "_dead_letters",
+        "_due_ns",
         "_on_delete",
+        "_timer",
+        "_used_ns",
+        "_vacancy",
         "arguments",
         "auto_delete",
-        "consumers",
         "deleted",
         "delivered_count",
         "durable",
         "exclusive",
-        "head",
         "mailbox",
+        "options",
         "owner",
         "published_count",
         "queue_name",
-        "ready",
-        "ready_bytes",
-        "returned",
+        "shelves",
+        "subscribers",
         "unacked",
         "vhost_name",
         "was_consumed",
@@ -84,6 +101,8 @@ class Queue(Stage):
         arguments: Table | None = None,
         owner: Peer | None = None,
         block_log: deque[Block] | None = None,
+        options: Options | None = None,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         super().__init__(f"queue {name}", scheduler.clock.now_ns, block_log)
         self.queue_name = name
@@ -94,18 +113,34 @@ class Queue(Stage):
         self.auto_delete = auto_delete
         self.arguments: Table = arguments or {}
         self.owner = owner
-        self.consumers: list[Consumer] = []
+        self.options = options or Options(self.arguments, {})
+        self.subscribers = Subscribers(self.options.single_active)
         self.was_consumed = False
         self.deleted = False
-        self.head = 0  # position of ready[0]
-        self.ready: deque[Message] = deque()
-        self.ready_bytes = 0
-        self.returned: list[tuple[int, Message]] = []  # a heap
-        self.unacked: dict[int, Message] = {}
+        self.unacked: dict[int, Message] = {}  # by position
         self.published_count = 0
         self.delivered_count = 0
-        self._next_consumer = 0
+        self._clock = scheduler.clock
+        self.shelves = Shelves(self.options, scheduler.clock)
+        self._dead_letters = dead_letters
         self._on_delete = on_delete
+        self._timer: Timer | None = None  # for the deadline of the first message
+        self._due_ns = 0
+        self._vacancy: Timer | None = None  # for the end of a queue that nobody uses
+        self._used_ns = self._clock.now_ns()
+        self._watch_vacancy()
+
+    def apply(self, options: Options) -> None:
+        """From now on these, as a policy or its end says."""
+        if options.expires_ms != self.options.expires_ms:
+            self._used_ns = self._clock.now_ns()  # a new limit counts from now, or a policy could delete what lies idle
+        self.options = options
+        self.shelves.apply(options)
+        if self._vacancy is not None:
+            self._vacancy.cancel()
+            self._vacancy = None
+        self._watch_vacancy()
+        self.mailbox.wake()
 
     # The stage.
 
@@ -121,14 +156,15 @@ class Queue(Stage):
         elif isinstance(item, Unsubscribe):
             self._unsubscribe(item)
         elif isinstance(item, Get):
-            self._get(item)
+            return self._get(item)
         elif isinstance(item, Count):
+            self._used_ns = self._clock.now_ns()
             item.channel.answer(
-                None if item.nowait else QueueDeclareOk(self.queue_name, self.count(), len(self.consumers))
+                None if item.nowait else QueueDeclareOk(self.queue_name, self.count(), len(self.subscribers))
             )
         elif isinstance(item, Purge):
             purged = self.count()
-            self._purge()
+            self.shelves.clear()
             item.channel.answer(None if item.nowait else QueuePurgeOk(purged))
         elif isinstance(item, Delete):
             self._delete(item)
@@ -140,67 +176,96 @@ class Queue(Stage):
     def finish(self, budget: int) -> int:
         if self.mailbox.holds:
             return 0
-        return self._dispatch(budget)
+        given = self._dispatch(budget)
+        shelves = self.shelves
+        if not shelves.timed and not shelves.bounded:
+            return given
+        # Out of budget, there may still be a consumer with room; the next turn will tell.
+        if shelves.timed and given < budget:
+            given += self._give_up(shelves.due(budget), EXPIRED, budget)
+        if shelves.bounded and given < budget:
+            given += self._give_up(shelves.excess(budget), MAXLEN, budget)
+        self._watch_deadline()
+        return given
 
     def count(self) -> int:
-        return len(self.ready) + len(self.returned)
+        return len(self.shelves)
 
     # Messages in.
 
     def _arrive(self, item: Arrival) -> None:
         count = len(item.messages)
-        item.link.handle(count, item.bytes)
-        self.ready.extend(item.messages)
-        self.ready_bytes += item.bytes
+        if item.link is not None:
+            item.link.handle(count, item.bytes)
         self.published_count += count
-        if item.numbers:
+        shelves = self.shelves
+        if shelves.plain and item.ttls_ms is None:
+            shelves.lowest.append(item.messages, item.bytes)
+        elif shelves.refuses:
+            self._admit(item)
+            return
+        else:
+            shelves.append(item.messages, item.bytes, item.ttls_ms)
+        if item.numbers and item.channel is not None:
             item.channel.confirmed(item.numbers)
+
+    def _admit(self, item: Arrival) -> None:
+        """Message by message, as long as there is space; the rest is refused."""
+        shelves = self.shelves
+        numbers = [number for first, last in item.numbers for number in range(first, last + 1)]
+        taken: list[tuple[int, int]] = []
+        refused: list[tuple[int, int]] = []
+        dead: list[Message] = []
+        for at, message in enumerate(item.messages):
+            fits = shelves.has_space(message)
+            if not fits:
+                self._dispatch(self.mailbox.scheduler.stage_budget)
+                if shelves.timed:
+                    self._give_up(shelves.due(self.mailbox.scheduler.stage_budget), EXPIRED)
+                fits = shelves.has_space(message)
+            if fits:
+                shelves.append((message,), len(message[1]), item.ttls_ms[at : at + 1] if item.ttls_ms else None)
+            else:
+                dead.append(message)
+            if numbers:
+                (taken if fits else refused).append((numbers[at], numbers[at]))
+        if self.options.overflow == REJECT_PUBLISH_DLX:
+            self._give_up(dead, MAXLEN)
+        if item.channel is not None:
+            if taken:
+                item.channel.confirmed(taken)
+            if refused:
+                item.channel.refused(refused)
 
     # Messages out.
 
     def _dispatch(self, budget: int) -> int:
         """Give messages to consumers with room, one each in turn; how many it gave."""
         given = 0
-        while (self.ready or self.returned) and self.consumers:
+        subscribers, shelves = self.subscribers, self.shelves
+        while subscribers.count:
+            if shelves.timed:
+                self._give_up(shelves.overdue(budget), EXPIRED, budget)
+            backlog = shelves.front() if shelves.several else shelves.lowest
+            if not backlog.ready and not backlog.returned:
+                break
             if given >= budget:
                 self.mailbox.wake()
                 break
-            group, share = self._with_room()
+            group = subscribers.sole
+            if group:
+                share = group[0].room()
+            else:
+                group, share = subscribers.with_room(len(backlog))
             if share <= 0 or not group:
                 break
             limit = min(share * len(group), budget - given)
-            if self.returned:
-                positions, messages = self._pop_returned(limit)
-                self._deliver(group, positions, messages, True)
-            else:
-                first = self.head
-                messages = self._pop_ready(limit, DISPATCH_BYTES_MAX * len(group))
-                self._deliver(group, range(first, self.head), messages, False)
+            if shelves.timed:
+                limit = min(limit, backlog.stretch())
+            positions, messages, redelivered = backlog.pop(limit, DISPATCH_BYTES_MAX * len(group))
+            self._deliver(group, positions, messages, redelivered)
             given += len(messages)
         return given
-
-    def _with_room(self) -> tuple[list[Consumer], int]:
-        """Consumers that would take a message, beginning with the one whose turn it is; and how many each takes."""
-        consumers = self.consumers
-        if len(consumers) == 1:
-            return consumers, consumers[0].room()
-        group: list[Consumer] = []
-        share = UNLIMITED
-        shared = False
-        wanted = self.count()  # with fewer messages than consumers, the others need not be asked
-        for turn in range(self._next_consumer, self._next_consumer + len(consumers)):
-            consumer = consumers[turn % len(consumers)]
-            room = consumer.room()
-            if room > 0:
-                group.append(consumer)
-                share = min(share, room)
-                shared = shared or consumer.channel.limiter.prefetch > 0
-                if len(group) == wanted:
-                    break
-        if shared:
-            # Room that is shared on a channel may be lost to a neighbour with every delivery: ask again after each.
-            return group[:1], 1
-        return group, share
 
     def _deliver(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
@@ -213,83 +278,98 @@ class Queue(Stage):
             # Consumer i gets messages i, i + count, i + 2 * count …: round robin, but a batch for each.
             for i in range(min(count, len(messages))):
                 self._give(group[i], positions[i::count], messages[i::count], redelivered)
-        if len(self.consumers) > 1:
-            last = group[(len(messages) - 1) % count]
-            self._next_consumer = self.consumers.index(last) + 1
+        if self.subscribers.count > 1:
+            self.subscribers.gave(group, len(messages))
 
     def _give(
         self, consumer: Consumer, positions: Sequence[int], messages: Sequence[Message], redelivered: bool
     ) -> None:
         consumer.deliver(positions, messages, redelivered)
         if consumer.no_ack:
-            return
-        if len(messages) == 1:
+            if self.shelves.timed or self.shelves.returns:
+                self.shelves.forget(positions)
+        elif len(messages) == 1:
             self.unacked[positions[0]] = messages[0]
         else:
             self.unacked.update(zip(positions, messages, strict=False))
 
-    def _pop_ready(self, limit: int, bytes_max: int) -> list[Message]:
-        ready = self.ready
-        if self.ready_bytes <= bytes_max and len(ready) <= limit:
-            messages = list(ready)
-            ready.clear()
-            self.ready_bytes = 0
-            self.head += len(messages)
-            return messages
-        popleft = ready.popleft
-        messages = []
-        size = 0
-        for _ in range(min(limit, len(ready))):
-            message = popleft()
-            messages.append(message)
-            size += len(message[1])
-            if size > bytes_max:
-                break
-        self.ready_bytes -= size
-        self.head += len(messages)
-        return messages
-
-    def _pop_returned(self, limit: int) -> tuple[list[int], list[Message]]:
-        positions: list[int] = []
-        messages: list[Message] = []
-        size = 0
-        while self.returned and len(positions) < limit and size <= DISPATCH_BYTES_MAX:
-            position, message = heapq.heappop(self.returned)
-            positions.append(position)
-            messages.append(message)
-            size += len(message[1])
-        return positions, messages
-
-    def _get(self, item: Get) -> None:
-        if self.returned:
-            redelivered = True
-            position, message = heapq.heappop(self.returned)
-        elif self.ready:
-            redelivered = False
-            position = self.head
-            message = self._pop_ready(1, 0)[0]
-        else:
+    def _get(self, item: Get) -> int:
+        self._used_ns = self._clock.now_ns()
+        budget = self.mailbox.scheduler.stage_budget
+        expired = self._give_up(self.shelves.due(budget), EXPIRED) if self.shelves.timed else 0
+        if expired >= budget:  # there may be many more: others have their turn first
+            self.mailbox.ordinary.appendleft(item)
+            return expired
+        backlog = self.shelves.front()
+        if not backlog.ready and not backlog.returned:
             item.channel.answer_get_empty()
-            return
-        if not item.no_ack:
-            self.unacked[position] = message
+            return 1
+        positions, messages, redelivered = backlog.pop(1, 0)
+        if item.no_ack:
+            self.shelves.forget(positions)
+        else:
+            self.unacked[positions[0]] = messages[0]
         self.delivered_count += 1
-        item.channel.answer_get(self, position, message, redelivered, self.count(), item.no_ack)
+        item.channel.answer_get(self, positions[0], messages[0], redelivered, self.count(), item.no_ack)
+        return 1
 
     def _settle(self, item: Settled) -> None:
         unacked = self.unacked
-        if not item.requeue:
+        if item.outcome == REQUEUED:
+            self._put_back(item.positions)
+            return
+        if item.outcome == ACKED:
             for position in item.positions:
                 del unacked[position]
-            return
-        for position in item.positions:
-            heapq.heappush(self.returned, (position, unacked.pop(position)))
+        else:
+            self._give_up([unacked.pop(position) for position in item.positions], NACKED)
+        if self.shelves.timed or self.shelves.returns:
+            self.shelves.forget(item.positions)
 
-    def _purge(self) -> None:
-        self.head += len(self.ready)
-        self.ready.clear()
-        self.ready_bytes = 0
-        self.returned.clear()
+    def _put_back(self, positions: list[int]) -> None:
+        limit, counts = self.options.delivery_limit, self.shelves.returns
+        spent: list[Message] = []
+        for position in positions:
+            message = self.unacked.pop(position)
+            if limit != NONE:
+                returns = counts.get(position, 0) + 1
+                if returns > limit:
+                    self.shelves.forget((position,))
+                    spent.append(message)
+                    continue
+                counts[position] = returns
+                counted = b"l" + returns.to_bytes(8, "big")
+                message = message[0], rewrite(message[1], set_headers={"x-delivery-count": counted})
+            self.shelves.put_back(position, message)
+        self._give_up(spent, DELIVERY_LIMIT)
+
+    # Messages that die.
+
+    def _give_up(self, dead: list[Message], reason: str, budget: int = 0) -> int:
+        """Send these on as dead letters, or drop them; how many. As many as a budget: there may be more."""
+        if dead and self._dead_letters is not None and self.options.dead_letter_exchange is not None:
+            self._dead_letters.bury(self, dead, reason)
+        if budget and len(dead) >= budget:
+            self.mailbox.wake()
+        return len(dead)
+
+    def _watch_deadline(self) -> None:
+        """Have a turn when the first message is due."""
+        due_ns = self.shelves.deadline()
+        if due_ns == self._due_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due_ns = due_ns
+        if due_ns:
+            delay_s = max(0, due_ns - self._clock.now_ns()) / 1e9
+            self._timer = self._clock.call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._due_ns = 0
+        self.mailbox.wake()
 
     # Consumers.
 
@@ -297,7 +377,7 @@ class Queue(Stage):
         consumer = item.consumer
         if not consumer.active:  # its channel closed in the meantime
             return
-        if self.consumers and (consumer.exclusive or self.consumers[0].exclusive):
+        if self._in_exclusive_use(consumer):
             consumer.channel.refuse(
                 consumer,
                 CloseChannel(
@@ -305,51 +385,85 @@ class Queue(Stage):
                 ),
             )
             return
-        self.consumers.append(consumer)
+        self.subscribers.add(consumer)
         self.was_consumed = True
         consumer.channel.answer(None if item.nowait else BasicConsumeOk(consumer.tag))
+
+    def _in_exclusive_use(self, consumer: Consumer) -> bool:
+        if consumer.exclusive and (self.subscribers.count or self.options.single_active):
+            return True
+        return self.subscribers.has_exclusive()
 
     def _unsubscribe(self, item: Unsubscribe) -> None:
         consumer = item.consumer
         consumer.active = False
-        if consumer in self.consumers:
-            if self.consumers.index(consumer) < self._next_consumer:
-                self._next_consumer -= 1
-            self.consumers.remove(consumer)
+        self.subscribers.remove(consumer)
         if item.answer:
             consumer.channel.answer(None if item.nowait else BasicCancelOk(consumer.tag))
-        if self.auto_delete and self.was_consumed and not self.consumers:
+        if self.subscribers.count:
+            return
+        if self.auto_delete and self.was_consumed:
             self.delete()
+            return
+        self._used_ns = self._clock.now_ns()
+        if self._vacancy is None:
+            self._watch_vacancy()
 
     # The end.
 
+    def _watch_vacancy(self) -> None:
+        """A queue with x-expires goes when nobody has used it for so long."""
+        if self.options.expires_ms != NONE and not self.subscribers.count:
+            self._vacancy = self._clock.call_later(max(0, self._vacant_ns()) / 1e9, self._vacate)
+
+    def _vacant_ns(self) -> int:
+        return self._used_ns + self.options.expires_ms * NS_PER_MS - self._clock.now_ns()
+
+    def _vacate(self) -> None:
+        self._vacancy = None
+        if not self.subscribers.count and self._vacant_ns() <= 0:
+            self.delete()
+        else:
+            self._watch_vacancy()
+
     def _delete(self, item: Delete) -> None:
         where = f"queue '{self.queue_name}' in vhost '{self.vhost_name}'"
-        if item.if_unused and self.consumers:
+        if item.if_unused and self.subscribers.count:
             item.channel.answer_error(CloseChannel(PRECONDITION_FAILED, f"{where} in use"))
         elif item.if_empty and self.count():
             item.channel.answer_error(CloseChannel(PRECONDITION_FAILED, f"{where} not empty"))
         else:
+            ok = None if item.nowait else QueueDeleteOk(self.count())
             # The answer first: the asking channel may be a consumer, and is told so after.
-            item.channel.answer(None if item.nowait else QueueDeleteOk(self.count()))
-            self.delete()
+            self._end(item.channel, ok)
 
     def delete(self) -> None:
         """Gone, with all its messages: consumers are told, waiting calls answered, confirms not held back."""
-        if self.deleted:
-            return
+        if not self.deleted:
+            self._end(None, None)
+
+    def _end(self, asker: Channel | None, ok: Method | None) -> None:
         self.deleted = True
         self._on_delete(self)
+        consumers = self.subscribers.clear()
+        for consumer in consumers:
+            consumer.active = False
+        if asker is None:
+            _cancel(consumers)
+        else:
+            asker.vhost.ledger.after_commit(partial(asker.answer, ok))
+            asker.vhost.ledger.after_commit(partial(_cancel, consumers))
         waiting = list(self.mailbox.ordinary)
         self.mailbox.ordinary.clear()
         for item in waiting:
             self._bury(item)
-        for consumer in self.consumers:
-            consumer.active = False
-            consumer.channel.cancelled(consumer)
-        self.consumers.clear()
-        self._purge()
+        for timer in (self._timer, self._vacancy):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._vacancy = None
+        self.shelves.clear()
         self.unacked.clear()
+        self._dead_letters = None
         self.mailbox.close()
         self.down()
 
@@ -364,7 +478,7 @@ class Queue(Stage):
         missing = CloseChannel(NOT_FOUND, f"no queue '{self.queue_name}' in vhost '{self.vhost_name}'")
         if isinstance(item, Arrival):
             # A deleted queue counts as confirmed, or its publishers would wait for ever.
-            if item.numbers:
+            if item.numbers and item.channel is not None:
                 item.channel.confirmed(item.numbers)
         elif isinstance(item, Subscribe):
             item.consumer.channel.refuse(item.consumer, missing)
@@ -379,3 +493,8 @@ class Queue(Stage):
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
         return f"<Queue {self.queue_name} ready={self.count()} unacked={len(self.unacked)} blocked_by={blocked_by}>"
+
+
+def _cancel(consumers: list[Consumer]) -> None:
+    for consumer in consumers:
+        consumer.channel.cancelled(consumer)

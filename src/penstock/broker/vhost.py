@@ -1,6 +1,6 @@
 """VHost: a namespace of exchanges, queues and bindings; declares, deletes and routes.
 
-`version` changes with every change of the topology; route caches live by it.
+`version` changes with every change of the topology; route caches live by it. What is durable is recorded in the ledger.
 Not here: what an exchange matches (exchange.py), users (users.py).
 """
 
@@ -12,12 +12,36 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, CloseChannel
 from penstock.amqp.method import ExchangeDeclare, QueueDeclare
+from penstock.amqp.properties import Properties
 from penstock.amqp.table import Table
 from penstock.broker.arguments import check_queue_arguments
+from penstock.broker.deadletter import DeadLetters
 from penstock.broker.equivalence import check_arguments, check_flag
-from penstock.broker.exchange import DIRECT, FANOUT, HEADERS, TOPIC, Binding, Exchange
+from penstock.broker.exchange import (
+    DIRECT,
+    FANOUT,
+    HEADERS,
+    TOPIC,
+    Binding,
+    Exchange,
+    check_alternate,
+    check_type,
+    strip_cr_lf,
+)
+from penstock.broker.ledger import NO_LEDGER, Json, Ledger
+from penstock.broker.options import Options
+from penstock.broker.policy import EXCHANGES, QUEUES, Policies, Policy
 from penstock.broker.queue import Queue
-from penstock.credit import Block
+from penstock.broker.records import (
+    drop_binding,
+    drop_exchange,
+    drop_queue,
+    record_binding,
+    record_exchange,
+    record_queue,
+)
+from penstock.broker.rules import DIRECT_REPLY
+from penstock.credit import Block, Hop
 from penstock.runtime import Scheduler
 
 if TYPE_CHECKING:
@@ -58,30 +82,46 @@ class Route:
     def __init__(self, version: int, queues: tuple[Queue, ...], by_headers: bool) -> None:
         self.version = version
         self.queues = queues
-        self.by_headers = by_headers  # a headers exchange is on the way: every message is routed by itself
+        self.by_headers = by_headers  # headers or properties decide on the way: every message is routed by itself
 
 
 class VHost:
     __slots__ = (
         "_bindings_to",
         "_block_log",
+        "_dead_letters",
         "_queue_delay_us",
         "_scheduler",
         "exchanges",
+        "ledger",
+        "limits",
+        "metadata",
         "name",
+        "parameters",
+        "policies",
         "queues",
+        "replies",
         "version",
     )
 
-    def __init__(self, name: str, scheduler: Scheduler, block_log: deque[Block], queue_delay_us: int = 0) -> None:
+    def __init__(
+        self, name: str, scheduler: Scheduler, block_log: deque[Block], hop: Hop, queue_delay_us: int = 0
+    ) -> None:
         self.name = name
         self.version = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.replies: dict[str, Queue] = {}  # of channels that take direct replies; no client sees them as queues
+        self.policies = Policies()
+        self._dead_letters = DeadLetters(self, hop)
         self._bindings_to: dict[Queue | Exchange, dict[Binding, None]] = {}
         self._scheduler = scheduler
         self._block_log = block_log
         self._queue_delay_us = queue_delay_us
+        self.ledger: Ledger = NO_LEDGER
+        self.metadata: dict[str, Json] = {"description": "", "tags": []}  # for people; kept as it is given
+        self.limits: dict[str, int] = {}  # max-connections, max-queues; negative is no limit
+        self.parameters: dict[tuple[str, str], Json] = {}  # by component and name; of plugins, kept for them
         for exchange_name, kind in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(exchange_name, kind, durable=True)
 
@@ -116,32 +156,71 @@ class VHost:
         name = method.queue
         if method.passive:
             return self.queue(name, peer)
+        if name.startswith(RESERVED_PREFIX):  # even if it is there: a name we gave is not declared again
+            raise CloseChannel(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         queue = self.queues.get(name)
         if queue is not None:
             self._check_same_queue(queue, method, peer)
             return queue
-        if name.startswith(RESERVED_PREFIX):
-            raise CloseChannel(ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
         name = name or "amq.gen-" + secrets.token_urlsafe(16)
         check_queue_arguments(f"queue '{name}' in vhost '{self.name}'", method.arguments)
+        self._check_queue_limit(name)
+        queue = self.add_queue(name, method.durable, method.auto_delete, method.arguments, method.exclusive, peer)
+        if method.exclusive:
+            peer.exclusive_queues[queue] = None
+        return queue
+
+    def add_queue(
+        self,
+        name: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: Table,
+        exclusive: bool = False,
+        peer: Peer | None = None,
+    ) -> Queue:
+        """Make and record it; whoever calls has checked name and arguments."""
         queue = Queue(
             name,
             self.name,
             self._scheduler,
             self._forget_queue,
-            method.durable,
-            method.exclusive,
-            method.auto_delete,
-            method.arguments,
-            peer if method.exclusive else None,
+            durable,
+            exclusive,
+            auto_delete,
+            arguments,
+            peer if exclusive else None,
             self._block_log,
+            Options(arguments, self.policies.settings(QUEUES, name)),
+            self._dead_letters,
         )
         queue.mailbox.delay_us = self._queue_delay_us
         self.queues[name] = queue
-        if method.exclusive:
-            peer.exclusive_queues[queue] = None
+        self.version += 1
+        record_queue(self.ledger, self.name, queue)
+        return queue
+
+    def _check_queue_limit(self, name: str) -> None:
+        limit = self.limits.get("max-queues", -1)
+        if 0 <= limit <= len(self.queues):
+            raise CloseChannel(
+                PRECONDITION_FAILED,
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached",
+            )
+
+    def open_replies(self, peer: Peer) -> Queue:
+        """A place where direct replies for one of the peer's channels come."""
+        name = f"{DIRECT_REPLY}.{secrets.token_urlsafe(16)}.{secrets.token_urlsafe(8)}"
+        queue = Queue(
+            name, self.name, self._scheduler, self._close_replies, exclusive=True, owner=peer, block_log=self._block_log
+        )
+        self.replies[name] = queue
         self.version += 1
         return queue
+
+    def _close_replies(self, queue: Queue) -> None:
+        del self.replies[queue.queue_name]
+        self.version += 1
 
     def _check_same_queue(self, queue: Queue, method: QueueDeclare, peer: Peer) -> None:
         if (queue.owner is not None and queue.owner is not peer) or queue.exclusive != method.exclusive:
@@ -158,25 +237,30 @@ class VHost:
         del self.queues[queue.queue_name]
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
+        drop_queue(self.ledger, self.name, queue)
         self._forget_bindings_to(queue)
         self.version += 1
 
     # Exchanges.
 
     def declare_exchange(self, method: ExchangeDeclare) -> Exchange:
-        name = method.exchange
+        name = strip_cr_lf(method.exchange)
+        if not method.passive:
+            check_type(method.type)
         self.check_not_default(name)
         if method.passive:
             return self.exchange(name)
-        created = Exchange(name, method.type, method.durable, method.auto_delete, method.internal, method.arguments)
+        where = f"exchange '{name}' in vhost '{self.name}'"
         exchange = self.exchanges.get(name)
         if exchange is None:
             if name.startswith(RESERVED_PREFIX):
                 raise CloseChannel(ACCESS_REFUSED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
-            self.exchanges[name] = created
-            self.version += 1
-            return created
-        where = f"exchange '{name}' in vhost '{self.name}'"
+            check_alternate(where, method.arguments)
+            exchange = Exchange(
+                name, method.type, method.durable, method.auto_delete, method.internal, method.arguments
+            )
+            self.add_exchange(exchange)
+            return exchange
         check_flag("type", where, method.type, exchange.kind)
         check_flag("durable", where, method.durable, exchange.durable)
         check_flag("auto_delete", where, method.auto_delete, exchange.auto_delete)
@@ -184,7 +268,15 @@ class VHost:
         check_arguments(("alternate-exchange",), where, method.arguments, exchange.arguments)
         return exchange
 
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Enter and record it; whoever calls has checked its name."""
+        self._apply_to_exchange(exchange)
+        self.exchanges[exchange.name] = exchange
+        self.version += 1
+        record_exchange(self.ledger, self.name, exchange)
+
     def delete_exchange(self, name: str, if_unused: bool) -> None:
+        name = strip_cr_lf(name)
         self.check_not_default(name)
         if name.startswith(RESERVED_PREFIX):
             raise CloseChannel(
@@ -193,15 +285,24 @@ class VHost:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
-        if if_unused and exchange.bindings():
+        if if_unused and exchange.is_bound:
             raise CloseChannel(PRECONDITION_FAILED, f"exchange '{name}' in vhost '{self.name}' in use")
         self._remove_exchange(exchange)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
-        del self.exchanges[exchange.name]
-        for binding in exchange.bindings():
-            self._forget_binding(binding)
-        self._forget_bindings_to(exchange)
+        """And those that auto-delete with it. A loop, not a recursion: a client may chain as many as it likes."""
+        doomed = [exchange]
+        while doomed:
+            exchange = doomed.pop()
+            if self.exchanges.get(exchange.name) is not exchange:
+                continue
+            del self.exchanges[exchange.name]
+            drop_exchange(self.ledger, self.name, exchange)
+            for binding in exchange.bindings():
+                self._forget_binding(binding)
+            for binding in list(self._bindings_to.get(exchange, ())):
+                if self._remove_binding(binding):
+                    doomed.append(binding.source)
         self.version += 1
 
     def check_not_default(self, name: str) -> None:
@@ -215,51 +316,86 @@ class VHost:
         if source.bind(binding):
             self._bindings_to.setdefault(destination, {})[binding] = None
             self.version += 1
+            record_binding(self.ledger, self.name, binding)
 
     def unbind(self, source: str, destination: Queue | Exchange | None, key: str, arguments: Table) -> None:
         """Unbinding what is not bound, or not there, is answered ok, as in RabbitMQ."""
         exchange = self.exchanges.get(source)
         if exchange is None or destination is None:
             return
-        identity = Binding(exchange, destination, key, arguments).identity()
-        for binding in self._bindings_to.get(destination, ()):
-            if binding.source is exchange and binding.identity() == identity:
-                self._remove_binding(binding)
-                return
+        binding = exchange.binding(Binding(exchange, destination, key, arguments).identity)
+        if binding is not None and self._remove_binding(binding):
+            self._remove_exchange(exchange)
 
-    def _remove_binding(self, binding: Binding) -> None:
-        binding.source.unbind(binding.identity())
+    def _remove_binding(self, binding: Binding) -> bool:
+        """True if this was the last one from an exchange that deletes itself then: the caller must."""
+        source = binding.source
+        source.unbind(binding.identity)
         self._forget_binding(binding)
         self.version += 1
-        source = binding.source
-        if source.auto_delete and not source.bindings() and source.name in self.exchanges:
-            self._remove_exchange(source)
+        return source.auto_delete and not source.is_bound
 
     def _forget_binding(self, binding: Binding) -> None:
+        drop_binding(self.ledger, self.name, binding)
         same = self._bindings_to.get(binding.destination)
         if same is not None:
             same.pop(binding, None)
             if not same:
                 del self._bindings_to[binding.destination]
 
-    def _forget_bindings_to(self, destination: Queue | Exchange) -> None:
-        for binding in list(self._bindings_to.get(destination, ())):
-            self._remove_binding(binding)
+    def _forget_bindings_to(self, queue: Queue) -> None:
+        for binding in list(self._bindings_to.get(queue, ())):
+            if self._remove_binding(binding):
+                self._remove_exchange(binding.source)
+
+    # Policies.
+
+    def put_policy(self, policy: Policy, operator: bool = False) -> None:
+        """From now on this one, at once for all it applies to."""
+        (self.policies.operator if operator else self.policies.user)[policy.name] = policy
+        self.ledger.put("operator_policy" if operator else "policy", (self.name, policy.name), policy.body(self.name))
+        self._apply_policies()
+
+    def drop_policy(self, name: str, operator: bool = False) -> bool:
+        """False if there is none of this name."""
+        policies = self.policies.operator if operator else self.policies.user
+        if policies.pop(name, None) is None:
+            return False
+        self.ledger.drop("operator_policy" if operator else "policy", (self.name, name))
+        self._apply_policies()
+        return True
+
+    def _apply_policies(self) -> None:
+        for name, queue in self.queues.items():
+            queue.apply(Options(queue.arguments, self.policies.settings(QUEUES, name)))
+        for exchange in self.exchanges.values():
+            self._apply_to_exchange(exchange)
+        self.version += 1
+
+    def _apply_to_exchange(self, exchange: Exchange) -> None:
+        alternate = self.policies.settings(EXCHANGES, exchange.name).get("alternate-exchange")
+        exchange.policy_alternate = alternate if isinstance(alternate, str) else None
 
     # Routing.
 
-    def route(self, exchange: Exchange, key: str, headers: Table | None) -> Route:
-        """All queues a message goes to, each once, through exchanges bound to exchanges and alternate exchanges."""
+    def route(
+        self, exchange: Exchange, key: str, properties: Properties | None = None, more_keys: tuple[str, ...] = ()
+    ) -> Route:
+        """All queues a message goes to, each once, through exchanges bound to exchanges and alternate exchanges.
+
+        `more_keys` are those of CC and BCC: an alternate exchange is used only if none of all keys leads anywhere."""
         queues: dict[Queue, None] = {}
         by_headers = False
         seen = {exchange}
         waiting = [exchange]
         while waiting:
             source = waiting.pop()
-            by_headers = by_headers or source.kind == HEADERS
-            found = self._matches(source, key, headers)
-            if not found and source.alternate in self.exchanges and source.alternate:
-                found = [self.exchanges[source.alternate]]
+            by_headers = by_headers or source.by_message
+            found = source.matches(key, properties, more_keys) if source.name else self._named(key, more_keys)
+            if not found and source.alternate:
+                alternate = self.exchanges.get(source.alternate)
+                if alternate is not None:
+                    found = {alternate: None}
             for destination in found:
                 if isinstance(destination, Queue):
                     queues[destination] = None
@@ -268,11 +404,18 @@ class VHost:
                     waiting.append(destination)
         return Route(self.version, tuple(queues), by_headers)
 
-    def _matches(self, exchange: Exchange, key: str, headers: Table | None) -> list[Queue | Exchange]:
-        if exchange.name:
-            return exchange.matches(key, headers)
-        queue = self.queues.get(key)
-        return [queue] if queue is not None else []
+    def queues_for(self, exchange: Exchange, keys: tuple[str, ...], properties: Properties | None) -> tuple[Queue, ...]:
+        """Where one message goes by all its keys, its own first."""
+        return self.route(exchange, keys[0], properties, keys[1:]).queues
+
+    def _named(self, key: str, more_keys: tuple[str, ...]) -> dict[Queue | Exchange, None]:
+        """The default exchange: to every queue by its name, and to the channel that a direct reply is for."""
+        named = (self.queues.get(name) or self.replies.get(name) for name in (key, *more_keys))
+        return {queue: None for queue in named if queue is not None}
+
+    def body(self) -> dict[str, Json]:
+        """As RabbitMQ's definitions have it. Limits are parameters there."""
+        return {"name": self.name, "metadata": dict(self.metadata)}
 
     def __repr__(self) -> str:
         return f"<VHost {self.name!r} exchanges={len(self.exchanges)} queues={len(self.queues)}>"

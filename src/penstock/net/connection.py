@@ -1,6 +1,7 @@
 """Connection: one client, from accept to close. Puts reader, writer, handshake and heartbeat together.
 
 Upstream: the socket.  Downstream: net/reader.py for channels, net/handshake.py for channel 0.
+While a login is checked (login.py), what the client sends is held, in order; the handshake timeout goes on.
 Not here: parking and credit (reader.py), what channels do (broker/).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.amqp.close import ACCESS_REFUSED, INTERNAL_ERROR, CloseConnection
@@ -17,12 +18,15 @@ from penstock.amqp.decoder import Command, Decoder, Item
 from penstock.amqp.frame import HEARTBEAT_FRAME, PROTOCOL_HEADER
 from penstock.amqp.method import ConnectionClose, ConnectionCloseOk, Method, encode_method
 from penstock.amqp.table import Table
+from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.net import handshake
 from penstock.net.heartbeat import Heartbeat
 from penstock.net.limits import Limits
 from penstock.net.log import Log
+from penstock.net.login import Attempt, Logins
 from penstock.net.reader import Reader
+from penstock.net.tls import certificate_user
 from penstock.net.writer import Writer
 
 if TYPE_CHECKING:
@@ -35,27 +39,38 @@ CLOSED: Final = "closed"
 REFUSED_DELAY_S: Final = 3.0  # RabbitMQ's: how long a wrong client waits before it is closed without a word
 CLOSE_OK_TIMEOUT_S: Final = 30.0  # RabbitMQ's: how long a client may take to answer or to hang up
 CLOSE_OK_FRAME: Final = encode_method(ConnectionCloseOk(), 0)
+TLS_HELLO: Final = b"\x16\x03"  # how a client begins that speaks TLS to us
 LINGER_S: Final = 10.0  # how long the last bytes may take to leave before the socket is cut off
 
 
 class Connection(asyncio.Protocol):
     __slots__ = (
+        "_attempt",
         "_begun",
         "_decoder",
         "_gone",
         "_header",
         "_heartbeat",
+        "_held",
+        "_host",
+        "_late",
         "_log",
+        "_logins",
         "_lost",
         "_timer",
         "_transport",
+        "_user_from",
         "_writer",
+        "access",
         "broker",
+        "certificate_user",
         "client_properties",
         "exclusive_queues",
         "frame_max",
         "is_loopback",
+        "is_tls",
         "limits",
+        "mechanism",
         "name",
         "notify_cancel",
         "outbox",
@@ -65,7 +80,15 @@ class Connection(asyncio.Protocol):
         "vhost",
     )
 
-    def __init__(self, broker: Broker, limits: Limits, log: Log, gone: Callable[[Connection], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        limits: Limits,
+        log: Log,
+        gone: Callable[[Connection], None],
+        user_from: str = "",
+        logins: Logins | None = None,
+    ) -> None:
         self.broker = broker
         self.limits = limits
         self.state = handshake.STARTING
@@ -74,16 +97,27 @@ class Connection(asyncio.Protocol):
         self.frame_max = 0
         self.notify_cancel = False
         self.is_loopback = False
+        self.is_tls = False
+        self.certificate_user: str | None = None  # by tls.user_from, if the client gave a certificate
         self.client_properties: Table = {}
         self.exclusive_queues: dict[Queue, None] = {}
-        self.vhost: VHost = broker.vhosts["/"]  # until connection.open names one
+        self.vhost: VHost  # from connection.open on, by Broker.enter; there need not be any vhost before
+        self.access = Access(broker.users, "", "")  # nothing at all, until then
+        self.mechanism = ""  # by which it logged in
         self.reader: Reader | None = None
         self._log = log
         self._gone = gone
+        self._user_from = user_from
+        self._logins = logins or Logins(broker.users, broker.scheduler.clock, log)
+        self._attempt: Attempt | None = None  # a login that is being checked
+        self._held: list[Item] = []  # what came in one read with that login
+        self._late = b""  # and what came after it
+        self._host = ""
         self._header = b""
         self._begun = False
         self._lost = False
-        self._decoder = Decoder(limits.message_bytes_max)
+        self._decoder = Decoder(limits.message_bytes_max, limits.bounds)
+        self._decoder.distrust(limits.frame_max)
         self._heartbeat: Heartbeat | None = None
 
     # From asyncio.
@@ -91,8 +125,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
+        self._host = host
         self.name = f"{host}:{port}"
-        self.is_loopback = _is_loopback(host)
+        self.is_loopback = is_loopback(host)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.is_tls = True
+            self.certificate_user = certificate_user(tls.getpeercert(), self._user_from)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._writer = Writer(self._transport, self.broker.scheduler, self._pause_or_resume)
         self.outbox = self._writer.outbox
@@ -108,17 +147,30 @@ class Connection(asyncio.Protocol):
                 return
         if self.state == CLOSED:
             return
+        if self._attempt is not None:
+            self._late += data
+            self._pause_or_resume()
+            return
         if self._decoder.error is not None:
             self._look_for_close_ok(data)
             return
-        items = self._decoder.feed(data)
+        self._take(self._decoder.feed(data))
+
+    def _take(self, items: list[Item], login: tuple[str, str] | None = None) -> None:
+        """Work on these; before them on the outcome of a login, user and refusal, if it is given."""
+        left = iter(items)
         try:
-            for item in items:
-                self._receive(item)
-            if self._decoder.error is not None:
+            if self.state == handshake.RUNNING:
+                for item in left:
+                    self._receive(item)
+            else:
+                self._shake_hands(left, login)
+            if self._decoder.error is not None and self._attempt is None:
                 raise self._decoder.error
         except CloseConnection as error:
             self.fail(error)
+            for item in left:  # the client's own goodbye may be among them
+                self._receive_closing(item)
         except handshake.Refused as refused:
             self._refuse(str(refused))
         except Exception as error:  # a bug of ours must not take the other connections along
@@ -138,6 +190,10 @@ class Connection(asyncio.Protocol):
             self._heartbeat.stop()
             self._heartbeat = None
         self._lost = True
+        if self._attempt is not None:
+            self._logins.cancel(self._attempt)
+            self._attempt = None
+        self.broker.peers.remove(self)
         self._writer.close()
         self._leave()
         self._let_go()
@@ -161,12 +217,24 @@ class Connection(asyncio.Protocol):
         self._begun = True
         self._header = b""
         if not data.startswith(PROTOCOL_HEADER):
-            self._log.info("not AMQP 0-9-1", peer=self.name, header=repr(data[:8]))
+            hint = {"hint": "TLS on the plain port"} if data.startswith(TLS_HELLO) else {}
+            self._log.info("not AMQP 0-9-1", peer=self.name, header=repr(data[:8]), **hint)
             self._transport.write(PROTOCOL_HEADER)
             self._close_socket()
             return b""
         handshake.begin(self)
         return data[len(PROTOCOL_HEADER) :]
+
+    def _shake_hands(self, items: Iterator[Item], login: tuple[str, str] | None) -> None:
+        """As `_receive` of each, until a login is to be checked: the rest waits for the outcome."""
+        if login is not None:
+            handshake.checked(self, *login)
+        for item in items:
+            self._receive(item)
+            if self._attempt is not None:
+                self._held = list(items)
+                self._pause_or_resume()
+                return
 
     def _receive(self, item: Item) -> None:
         if self.state == CLOSING or self.state == CLOSED:
@@ -208,7 +276,7 @@ class Connection(asyncio.Protocol):
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         self.frame_max = frame_max
-        self._decoder.frame_max = frame_max
+        self._decoder.tuned(frame_max, channel_max)
         self.reader = Reader(self.broker, self, channel_max, self.limits.parked_bytes_max, self._pause_or_resume)
         if heartbeat_s:
             self._heartbeat = Heartbeat(
@@ -225,10 +293,29 @@ class Connection(asyncio.Protocol):
             client=str(self.client_properties.get("product", "")),
         )
 
-    def login_failed(self, refusal: str) -> None:
-        self._log.warning("login failed", peer=self.name, reason=refusal)
+    def check_login(self, user: str, password: str | None) -> None:
+        """Go on by handshake.checked, now or when it is known."""
+        attempt = Attempt(user, password, self._host, self.is_loopback, self.name, self._login_checked)
+        if self._logins.check(attempt):
+            handshake.checked(self, user, "")
+        else:
+            self._attempt = attempt
 
-    # From channels.
+    def _login_checked(self, user: str, refusal: str) -> None:
+        self._attempt = None
+        if self.state != handshake.SECURING:  # it took too long
+            return
+        held, late = self._held, self._late
+        self._held, self._late = [], b""
+        self._take(held, (user, refusal))
+        self._pause_or_resume()
+        if late:
+            self.data_received(late)
+
+    # From channels, and about them.
+
+    def channel_count(self) -> int:
+        return len(self.reader.lanes) if self.reader is not None else 0
 
     def channel_gone(self, channel: Channel) -> None:
         if self.reader is None:
@@ -261,6 +348,7 @@ class Connection(asyncio.Protocol):
     def closed_by_peer(self, method: ConnectionClose) -> None:
         self._log.info("connection closed", peer=self.name, user=self.user, code=method.reply_code)
         self.state = CLOSED
+        self.broker.peers.remove(self)  # its next connection may be here before its socket is gone
         self._leave()
         if self.reader is None or not self.reader.lanes:
             self._closed_whole()
@@ -281,6 +369,9 @@ class Connection(asyncio.Protocol):
         if not self.outbox.closed:
             self.send(ConnectionCloseOk())
             self._writer.close_after_flush()
+            # A client that does not read would keep the socket for ever.
+            self._timer.cancel()
+            self._timer = self.broker.scheduler.clock.call_later(LINGER_S, self._transport.abort)
 
     def _refuse(self, reason: str) -> None:
         self._log.warning("handshake refused", peer=self.name, reason=reason)
@@ -317,10 +408,11 @@ class Connection(asyncio.Protocol):
     # Pausing and heartbeats.
 
     def _pause_or_resume(self) -> None:
-        """The socket is read unless too much is parked, or too much that we wrote is unread."""
+        """The socket is read unless too much is parked, too much that we wrote is unread, or something is held."""
         if self._transport.is_closing():
             return
-        if self._writer.overdue or (self.reader is not None and self.reader.is_full):
+        full = self.reader is not None and self.reader.is_full
+        if full or self._writer.overdue or self._held or self._late:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -341,7 +433,7 @@ class Connection(asyncio.Protocol):
         return f"<Connection {self.name} {self.state} user={self.user!r}>"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback

@@ -1,5 +1,7 @@
 """Handshake: from the protocol header to connection.open-ok, as a table of states. Also the methods on channel 0 after.
 
+    starting --start-ok--> securing --login checked--> tuning --tune-ok--> opening --open--> running
+
 A client that is wrong before it has logged in is not told why (RabbitMQ neither): it is closed a little later, so that
 guessing is slow. After tune-ok it gets connection.close with the code.
 Not here: reading and writing (connection.py), credentials (login.py).
@@ -14,7 +16,6 @@ from penstock import __version__
 from penstock.amqp.close import (
     ACCESS_REFUSED,
     CHANNEL_ERROR,
-    NOT_ALLOWED,
     UNEXPECTED_FRAME,
     CloseConnection,
 )
@@ -33,12 +34,13 @@ from penstock.amqp.method import (
     Method,
 )
 from penstock.amqp.table import Table
-from penstock.net.login import MECHANISMS, credentials
+from penstock.net.login import EXTERNAL, MECHANISMS, credentials
 
 if TYPE_CHECKING:
     from penstock.net.connection import Connection
 
 STARTING: Final = "starting"
+SECURING: Final = "securing"
 TUNING: Final = "tuning"
 OPENING: Final = "opening"
 RUNNING: Final = "running"
@@ -76,7 +78,8 @@ class Refused(Exception):
 
 def begin(connection: Connection) -> None:
     """The protocol header was right."""
-    connection.send(ConnectionStart(0, 9, server_properties(), MECHANISMS, b"en_US"))
+    mechanisms = MECHANISMS + b" " + EXTERNAL.encode() if connection.certificate_user else MECHANISMS
+    connection.send(ConnectionStart(0, 9, server_properties(), mechanisms, b"en_US"))
 
 
 def receive(connection: Connection, item: Item) -> None:
@@ -89,7 +92,7 @@ def receive(connection: Connection, item: Item) -> None:
         _start_ok(connection, method)
     elif state == TUNING and isinstance(method, ConnectionTuneOk) and not item.channel:
         _tune_ok(connection, method)
-    elif state in (STARTING, TUNING):
+    elif state in (STARTING, SECURING, TUNING):
         raise Refused(f"{method.NAME} in state {state}")
     elif item.channel:
         raise CloseConnection(UNEXPECTED_FRAME, f"{method.NAME} on channel {item.channel} in connection state {state}")
@@ -105,17 +108,23 @@ def receive(connection: Connection, item: Item) -> None:
 
 def _start_ok(connection: Connection, method: ConnectionStartOk) -> None:
     connection.introduce(method.client_properties)
-    pair = credentials(method.mechanism, method.response)
+    connection.mechanism = method.mechanism
+    pair: tuple[str, str | None] | None = credentials(method.mechanism, method.response)
+    if method.mechanism == EXTERNAL and connection.certificate_user:
+        pair = connection.certificate_user, None
     if pair is None:
         raise Refused(f"mechanism '{method.mechanism}' with a response that does not fit it")
-    user, password = pair
-    refusal = connection.broker.users.refusal(user, password, connection.is_loopback)
+    connection.state = SECURING
+    connection.check_login(*pair)
+
+
+def checked(connection: Connection, user: str, refusal: str) -> None:
+    """The login was looked at: why it is refused, or an empty string."""
     if refusal:
-        connection.login_failed(refusal)
         if connection.capability("authentication_failure_close"):
             raise CloseConnection(
                 ACCESS_REFUSED,
-                f"Login was refused using authentication mechanism {method.mechanism}. "
+                f"Login was refused using authentication mechanism {connection.mechanism}. "
                 "For details see the broker logfile.",
             )
         raise Refused(refusal)
@@ -136,10 +145,7 @@ def _tune_ok(connection: Connection, method: ConnectionTuneOk) -> None:
 
 
 def _open(connection: Connection, method: ConnectionOpen) -> None:
-    vhost = connection.broker.vhosts.get(method.virtual_host)
-    if vhost is None:
-        raise CloseConnection(NOT_ALLOWED, f"vhost {method.virtual_host} not found", 10, 40)
-    connection.vhost = vhost
+    connection.broker.enter(connection, method.virtual_host)
     connection.send(ConnectionOpenOk())
     connection.state = RUNNING
     connection.opened()

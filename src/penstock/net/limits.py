@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.amqp.bounds import Bounds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -14,3 +16,4 @@ class Limits:
     parked_bytes_max: int
     handshake_timeout_s: float
     connections_max: int
+    bounds: Bounds  # what the codec takes: tables, names, contents still coming

@@ -60,6 +60,7 @@ ORDER: Final[dict[type[Method], int]] = {
 }
 
 
+PARKED_METHOD_BYTES: Final = 256  # about what a method costs in memory while it waits in line
 # Acks and methods spend no credit, so a client could pile them up in a channel faster than it works them off.
 WAITING_MAX: Final = 4096  # items in a channel's mailbox; then the socket pauses until half of them are done
 
@@ -131,6 +132,7 @@ class Reader(Stage):
                 f"number of channels opened ({len(self.lanes)}) has reached the negotiated channel_max "
                 f"({self._channel_max})",
             )
+        self._broker.peers.check_channel(self._peer.user)
         channel = Channel(self._broker, self._peer, item.channel)
         link = Link(self._broker.reader_channel, self, channel)
         channel.reader_link = link
@@ -142,6 +144,8 @@ class Reader(Stage):
         order = ORDER.get(type(item.method), OVERTAKE) if isinstance(item, Command) else PUSH
         if order == WAIT and isinstance(item, Command):
             lane.parked.append(item)
+            self.parked_bytes += PARKED_METHOD_BYTES
+            self._weigh()
             return
         if order == PUSH:
             self._push(lane)
@@ -193,6 +197,7 @@ class Reader(Stage):
             item = lane.parked[0]
             if isinstance(item, Command):
                 lane.parked.popleft()
+                self.parked_bytes -= PARKED_METHOD_BYTES
                 lane.channel.mailbox.cast(item)
                 continue
             head = _split(item, link.room(), link.room_bytes())
@@ -205,8 +210,8 @@ class Reader(Stage):
     def _push(self, lane: Lane) -> None:
         """Send all that is parked for a channel, credit or not."""
         for item in lane.parked:
+            self.parked_bytes -= _parked_bytes(item)
             if isinstance(item, Publishes):
-                self.parked_bytes -= item.bytes
                 lane.link.spend(len(item.messages), item.bytes)
             lane.channel.mailbox.cast(item)
         lane.parked.clear()
@@ -254,8 +259,7 @@ class Reader(Stage):
         self._flooded.pop(number, None)
         if lane is not None:
             for item in lane.parked:
-                if isinstance(item, Publishes):
-                    self.parked_bytes -= item.bytes
+                self.parked_bytes -= _parked_bytes(item)
             self._weigh()
 
     def __repr__(self) -> str:
@@ -274,6 +278,10 @@ def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
     item.messages = item.messages[count:]
     item.bytes -= head.bytes
     return head
+
+
+def _parked_bytes(item: Publishes | Command) -> int:
+    return item.bytes if isinstance(item, Publishes) else PARKED_METHOD_BYTES
 
 
 def _ids(item: Item) -> tuple[int, int]:

@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
+from penstock.amqp.bounds import TABLE_DEPTH_MAX
 from penstock.amqp.close import CloseConnection
-from penstock.amqp.table import TABLE_DEPTH_MAX, ByteArray, Table, Timestamp, Value, decode_table, encode_table
+from penstock.amqp.table import ByteArray, Table, Timestamp, Value, decode_table, encode_table
 
 
 def sized(content: bytes) -> bytes:

@@ -25,7 +25,6 @@ from penstock.amqp.method import (
     QueueBind,
     QueueDeclare,
     QueueDeclareOk,
-    TxSelect,
 )
 from tests.unit.fakes import FakePeer, House
 
@@ -170,7 +169,7 @@ def test_tag_zero_with_multiple_means_all_even_if_there_is_none(office: Office) 
     office.peer.ack(1, 0, multiple=True)
     office.house.run_until_idle()
     assert not office.queue.unacked
-    assert not office.channel.unacked
+    assert not office.channel.deliveries.unacked
 
 
 def test_multiple_takes_all_up_to_the_tag_of_all_consumers(office: Office) -> None:
@@ -184,7 +183,7 @@ def test_multiple_takes_all_up_to_the_tag_of_all_consumers(office: Office) -> No
     office.peer.ack(1, 2)
     office.peer.ack(1, 3, multiple=True)
     office.house.run_until_idle()
-    assert list(office.channel.unacked) == [4]
+    assert list(office.channel.deliveries.unacked) == [4]
 
 
 # The wire.
@@ -232,7 +231,6 @@ def test_a_delivery_names_exchange_key_and_tag(office: Office) -> None:
     [
         (BasicQos(prefetch_size=10), 540),
         (BasicRecover(False), 540),
-        (TxSelect(), 540),
         (ChannelOpen(), 504),
         (QueueDeclareOk("q"), 503),
     ],
@@ -310,7 +308,7 @@ def test_a_closed_channel_leaves_nothing_behind(office: Office) -> None:
     assert ChannelCloseOk() in office.peer.ask(1, ChannelClose(200, "bye"))
     assert not office.house.broker.reader_channel.links
     assert not office.house.broker.channel_queue.links
-    assert not office.queue.consumers
+    assert not office.queue.subscribers.count
     assert not office.queue.incoming
     assert not office.peer.reader.lanes
     assert office.queue.count() == 10
@@ -336,4 +334,4 @@ def test_a_subscription_that_waits_when_its_channel_goes_never_begins(office: Of
     office.peer.reader.shut_down()
     office.queue.mailbox.release()
     office.house.run_until_idle()
-    assert not office.queue.consumers
+    assert not office.queue.subscribers.count

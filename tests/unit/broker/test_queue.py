@@ -366,8 +366,7 @@ def test_a_consumer_whose_socket_is_full_does_not_hold_up_the_others(shop: Shop)
 
 def test_large_messages_are_gathered_up_to_a_bound_per_turn(shop: Shop) -> None:
     body = b"x" * 100_000
-    shop.queue.ready.extend([(publish_method(1, "q"), make_wire(body))] * 100)
-    shop.queue.ready_bytes += 100 * len(make_wire(body))
+    shop.queue.shelves.append([(publish_method(1, "q"), make_wire(body))] * 100, 100 * len(make_wire(body)), None)
     shop.peer.consume(1, "q", no_ack=True)
     seen = 0
     while shop.house.awake:
@@ -377,7 +376,7 @@ def test_large_messages_are_gathered_up_to_a_bound_per_turn(shop: Shop) -> None:
         seen += size
         shop.peer.frames.clear()
     assert seen > 100 * len(body)
-    assert shop.queue.ready_bytes == 0
+    assert shop.queue.shelves.front().ready_bytes == 0
 
 
 # Exclusive consumers.
@@ -396,7 +395,7 @@ def test_an_exclusive_consumer_is_refused_where_another_is(shop: Shop) -> None:
     shop.peer.open(2)
     shop.subscribe("a")
     assert shop.refused(BasicConsume("q", "b", exclusive=True), number=2)[0] == 403
-    assert [consumer.tag for consumer in shop.queue.consumers] == ["a"]
+    assert [consumer.tag for consumer in shop.queue.subscribers.all()] == ["a"]
 
 
 # Purge and delete.
@@ -408,7 +407,7 @@ def test_purge_drops_what_is_ready_and_spares_what_is_unacked(shop: Shop) -> Non
     shop.peer.ask(1, BasicGet("q"))
     shop.peer.nack(1, 1)
     assert shop.peer.ask(1, QueuePurge("q")) == [QueuePurgeOk(4)]
-    assert shop.queue.ready_bytes == 0
+    assert shop.queue.shelves.front().ready_bytes == 0
     shop.peer.nack(1, 2)
     shop.publish(1)
     shop.peer.consume(1, "q", no_ack=True)

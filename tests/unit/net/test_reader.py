@@ -31,7 +31,7 @@ from penstock.amqp.method import (
 )
 from penstock.broker.casts import Arrival
 from penstock.broker.channel import Channel
-from penstock.net.reader import ORDER, OVERTAKE, PUSH, WAIT
+from penstock.net.reader import ORDER, OVERTAKE, PARKED_METHOD_BYTES, PUSH, WAIT
 from tests.unit.fakes import FakePeer, House
 
 
@@ -130,11 +130,13 @@ def test_a_method_that_waits_behind_the_last_parked_publish_goes_when_credit_com
     for _ in range(4):
         dam.channel.take(dam.channel.mailbox.ordinary.popleft())
     dam.house.run_until_idle()
-    assert dam.peer.reader.parked_bytes == 0
+    assert dam.lane() == ["tx.select"]
+    assert dam.peer.reader.parked_bytes == PARKED_METHOD_BYTES
     while dam.mailbox() and dam.mailbox()[0] == "1":
         dam.channel.take(dam.channel.mailbox.ordinary.popleft())
     dam.house.run_until_idle()
     assert dam.lane() == []
+    assert dam.peer.reader.parked_bytes == 0
     assert dam.mailbox() == ["tx.select"]
 
 

@@ -19,8 +19,7 @@ BODIES = {"empty": b"", "100 bytes": b"x" * 100}
 
 def fill(queue: Queue, body: bytes) -> None:
     wire = make_wire(body)
-    queue.ready.extend(repeat((publish_method(1, "busy"), wire), MILLION))
-    queue.ready_bytes += MILLION * len(wire)
+    queue.shelves.append(list(repeat((publish_method(1, "busy"), wire), MILLION)), MILLION * len(wire), None)
 
 
 class Town:
@@ -97,8 +96,7 @@ def test_a_hundred_busy_queues_each_have_their_turn_before_any_has_its_second() 
     house.run_until_idle()
     wire = make_wire(b"")
     for queue in queues:
-        queue.ready.extend(repeat((publish_method(1, "q"), wire), 5000))
-        queue.ready_bytes += 5000 * len(wire)
+        queue.shelves.append(list(repeat((publish_method(1, "q"), wire), 5000)), 5000 * len(wire), None)
         queue.mailbox.wake()
     while not all(queue.delivered_count for queue in queues):
         assert all(queue.delivered_count <= STAGE_BUDGET for queue in queues)
