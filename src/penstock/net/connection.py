@@ -394,6 +394,7 @@ class Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         """Channels go, and with them the queues that were only for this connection."""
+        self.notify_cancel = False  # the client knows that its own queues go: it said so, or was told
         if self.reader is not None:
             self.reader.shut_down()
         for queue in list(self.exclusive_queues):
