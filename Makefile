@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py)
 
-.PHONY: help setup run test check format compile interpreted fresh bench fuzz lock node clean distclean
+.PHONY: help setup run test check format compile interpreted fresh differential bench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -98,6 +98,9 @@ fresh:
 	if [ -n "$$one" ] && [ -n "$$(find src -name '*.py' -newer "$$one" | head -n 1)" ]; then \
 	    echo "fresh: the compiled modules are older than the source: removing them"; $(MAKE) interpreted; \
 	fi
+
+differential: setup fresh ## play one script of methods to Penstock and to RabbitMQ, if it is installed, and compare
+	@$(BIN)/python -m pytest -q tests/differential $(ARGS)
 
 bench: setup fresh ## compare with RabbitMQ on this machine, in turns
 	@$(BIN)/python bench/compare.py $(ARGS)

@@ -112,6 +112,7 @@ class Site:
         self.vhost = make_vhost()
         self.source = self.vhost.declare_exchange(ExchangeDeclare("source", case.kind, arguments=case.arguments))
         self.bounds = [case.bound(number) for number in range(count)]
+        self.shuffled = random.Random(count).sample(self.bounds, count)  # they go in any order
         needed = max(bound.destination for bound in self.bounds) + 1
         self.ends = [Exchange(f"x{number}", "fanout") for number in range(needed)]
 
@@ -122,7 +123,7 @@ class Site:
 
     def unbind(self) -> None:
         vhost, ends = self.vhost, self.ends
-        for bound in self.bounds:
+        for bound in self.shuffled:
             vhost.unbind("source", ends[bound.destination], bound.key, bound.arguments)
 
 

@@ -7,7 +7,7 @@ if it went stale.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,7 +45,7 @@ HASH = "x-consistent-hash"
 KEYS = ("1", "2", "1.2")
 BINDING_KEYS = ("1", "2", "1.2", "*", "#.2", "#")
 BINDING_ARGUMENTS: tuple[Table, ...] = ({}, {"h": 1}, {"h": 1, "i": 2}, {"x-match": "any", "h": 2, "i": 2})
-HEADERS: tuple[Table, ...] = ({}, {"h": 1}, {"h": 1, "i": 2})
+HEADERS: tuple[Table, ...] = ({}, {"h": 1}, {"h": 1, "i": 2}, {"h": 3})
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Pair:
         if bound.source not in self.model.exchanges or bound.destination not in known:
             return
         if self.model.exchanges[bound.source].kind == HASH and not bound.key.isdigit():
-            return
+            bound = replace(bound, key="3")  # a weight
         arguments = BINDING_ARGUMENTS[bound.arguments]
         if bound.to_queue:
             self.ask(QueueBind(bound.destination, bound.source, bound.key, arguments=arguments), QueueBindOk)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.topic import TopicTrie
 
-patterns = st.lists(st.sampled_from(["a", "b", "", "*", "#", "a*"]), max_size=6).map(".".join)
+patterns = st.lists(st.sampled_from(["a", "b", "", "*", "#", "#", "a*"]), max_size=8).map(".".join)
 keys = st.lists(st.sampled_from(["a", "b", "", "*", "#", "c"]), max_size=6).map(".".join)
 
 

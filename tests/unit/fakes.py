@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.amqp import content
 from penstock.amqp.close import CloseConnection
-from penstock.amqp.decoder import Acks, Command, Decoder, Nack, Publish
+from penstock.amqp.decoder import Acks, Command, Decoder, Nack, Publish, Publishes
 from penstock.amqp.frame import BODY, FRAME_MAX_BYTES, HEAD, HEAD_BYTES, HEADER, METHOD, OVERHEAD_BYTES
 from penstock.amqp.method import (
     BasicConsume,
@@ -185,6 +185,9 @@ class FakePeer:
 
     def fail(self, error: CloseConnection) -> None:
         self.errors.append(error)
+
+    def unpark(self, channel: Channel, behind: int) -> list[Publishes]:
+        return self.reader.unpark(channel.number, behind)
 
     def channel_gone(self, channel: Channel) -> None:
         lane = self.reader.lanes.get(channel.number)

@@ -1,11 +1,12 @@
 """The documents, held by tests: what they name exists, and what exists and matters is named.
 
-Read as text; of the broker only penstock.config is imported, for its list of settings.
+Read as text; imported are only three lists: settings, methods, and the differences of the differential test.
 Each rule is a function of texts, so that it is also tried on documents made up to offend.
 """
 
 import ast
 import importlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ LINK = re.compile(r"\[[^\]\n]*\]\(\s*<?([^)\s>]+)>?[^)]*\)|^\[[^\]\n]+\]:\s+(\S+
 MACHINE_PATH = re.compile(r"(?<![\w./:~-])(/(?:work|root|home|Users|tmp|mnt|private)/[^\s`)\"']*|[A-Z]:\\[^\s`)]*)")
 SOURCE_PATH = re.compile(r"(?<![\w/.])src/[\w./-]*")
 CHAIN_STEP = re.compile(r"(?<![\w/.-])([\w/-]+\.py):([A-Za-z_][\w.]*)")
+# How a document names a test: `wire/test_pika.py::test_x`, or a case of the differential test by its name.
+TEST_REFERENCE = re.compile(r"(?P<file>[\w/]+/test_\w+\.py)::(?P<test>\w+)|differential::(?P<case>.+)")
+DIFFERENCES_HEADING = "Deliberate differences to RabbitMQ 3.10"
 
 
 class Setting(Protocol):
@@ -42,6 +46,13 @@ class Setting(Protocol):
     name: str
     default: str
     run_time: bool
+
+
+class AmqpMethod(Protocol):
+    """What this test asks of an entry of penstock.amqp.method.METHODS."""
+
+    NAME: str
+    ID: int
 
 
 def documents() -> list[Path]:
@@ -165,6 +176,59 @@ def dead_source_paths(name: str, text: str, root: Path) -> Iterator[str]:
             yield f"{name}: {path}: no such file or folder"
 
 
+# Tests that a document refers to
+
+
+def tables(text: str) -> list[list[str]]:
+    """The tables of a document, each as its lines."""
+    return [block.group().splitlines() for block in re.finditer(r"(?:^\|.*\n?)+", text, re.MULTILINE)]
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading, up to the next of its level."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else ""
+
+
+def references(text: str) -> list[re.Match[str]]:
+    found = (TEST_REFERENCE.fullmatch(span) for span in CODE_SPAN.findall(text))
+    return [one for one in found if one is not None]
+
+
+def rows_without_test(text: str) -> Iterator[str]:
+    """Every table has a last column `test`, and every row a test in it."""
+    for head, _, *rows in tables(text):
+        if not re.search(r"\| test \|$", head.rstrip()):
+            yield f"{head}: the last column is not: test"
+            continue
+        for row in rows:
+            if not references(re.split(r"(?<!\\)\|", row.rstrip().removesuffix("|"))[-1]):
+                yield f"{row[:90]}: no test"
+
+
+def dead_references(text: str, tests: Path) -> Iterator[str]:
+    cases = {name for file in tests.glob("differential/recorded/*.json") for name in json.loads(file.read_bytes())}
+    for reference in references(text):
+        file, test, case = reference["file"], reference["test"], reference["case"]
+        if case is not None:
+            if case not in cases:
+                yield f"{reference.group()}: no such case in tests/differential/recorded"
+        elif not (tests / file).is_file():
+            yield f"{reference.group()}: no such file"
+        elif test not in defined_names((tests / file).read_text(encoding="utf-8")):
+            yield f"{reference.group()}: no such test in it"
+
+
+def wrong_methods(methods: Iterable[AmqpMethod], text: str) -> Iterator[str]:
+    """Methods without their row, with other ids, or unknown to the broker."""
+    named = (table for table in tables(text) if table[0].startswith("| method | ids |"))
+    rows = {row[0]: row[1] for table in named for row in table_rows("\n".join(table[2:]))}
+    known = {method.NAME: f"{method.ID >> 16},{method.ID & 0xFFFF}" for method in methods}
+    yield from (f"{name} has no row" for name in sorted(known.keys() - rows.keys()))
+    yield from (f"{name} has a row but is no method" for name in sorted(rows.keys() - known.keys()))
+    yield from (f"{name} is {known[name]}, not {ids}" for name, ids in rows.items() if known.get(name, ids) != ids)
+
+
 # Settings
 
 
@@ -196,6 +260,11 @@ def unknown_settings(settings: Iterable[Setting], text: str) -> Iterator[str]:
 
 def settings() -> tuple[Setting, ...]:
     found: tuple[Setting, ...] = importlib.import_module("penstock.config").SETTINGS
+    return found
+
+
+def methods() -> tuple[AmqpMethod, ...]:
+    found: tuple[AmqpMethod, ...] = importlib.import_module("penstock.amqp.method").METHODS
     return found
 
 
@@ -248,6 +317,28 @@ def test_every_documented_setting_exists():
 def test_every_setting_has_a_reason():
     silent = [setting.name for setting in settings() if not getattr(setting, "reason", "").strip()]
     assert not silent, f"no reason is given for: {', '.join(silent)}"
+
+
+def test_every_method_of_amqp_is_in_the_protocol_s_document_with_its_ids():
+    offences = told(wrong_methods(methods(), text_of("docs/protocol.md")))
+    assert not offences, offences
+
+
+def test_every_row_of_the_protocol_s_document_names_a_test_that_shows_it():
+    offences = told(rows_without_test(text_of("docs/protocol.md")))
+    assert not offences, offences
+
+
+def test_every_test_that_a_document_names_exists():
+    texts = (path.read_text(encoding="utf-8") for path in documents())
+    offences = told(one for text in texts for one in dead_references(text, ROOT / "tests"))
+    assert not offences, offences
+
+
+def test_the_deliberate_differences_are_those_of_the_differential_test():
+    named = references(section(text_of("docs/protocol.md"), DIFFERENCES_HEADING))
+    told_of = {reference["case"] for reference in named if reference["case"] is not None}
+    assert told_of == set(importlib.import_module("tests.differential.differences").DIFFERENCES)
 
 
 def test_no_document_names_a_path_of_one_machine():
@@ -355,6 +446,35 @@ def test_a_setting_that_is_not_documented_is_seen():
     assert list(undocumented([Credit()], "credit.reader_channel is 400,200, yes"))
     assert list(unknown_settings([Credit()], row.format("400,200", "yes"))) == []
     assert list(unknown_settings([], row.format("400,200", "yes")))
+
+
+def test_a_row_without_a_test_is_seen():
+    table = "| code | test |\n| --- | --- |\n| 404 | {} |\n"
+    assert list(rows_without_test(table.format("`wire/test_x.py::test_a`, `differential::acks/a: b, c`"))) == []
+    assert list(rows_without_test(table.format("")))
+    assert list(rows_without_test(table.format("wire/test_x.py::test_a")))
+    assert list(rows_without_test("| code | when |\n| --- | --- |\n| 404 | `wire/test_x.py::test_a` |\n"))
+
+
+def test_a_reference_to_a_test_that_is_not_there_is_seen(tmp_path: Path):
+    (tmp_path / "wire").mkdir()
+    (tmp_path / "wire" / "test_x.py").write_text("def test_a(): ...\nasync def test_b(): ...\n")
+    (tmp_path / "differential" / "recorded").mkdir(parents=True)
+    (tmp_path / "differential" / "recorded" / "acks.json").write_text('{"acks/a: b": {}}')
+    there = "`wire/test_x.py::test_a`, `wire/test_x.py::test_b`, `differential::acks/a: b`, `queue.py`"
+    assert list(dead_references(there, tmp_path)) == []
+    for dead in ("wire/test_x.py::test_c", "wire/test_y.py::test_a", "differential::acks/a"):
+        assert list(dead_references(f"`{dead}`", tmp_path)), dead
+
+
+def test_a_method_without_its_row_or_with_other_ids_is_seen():
+    class Open:
+        NAME, ID = "channel.open", 20 << 16 | 10
+
+    row = "| method | ids | by | | test |\n| --- | --- | --- | --- | --- |\n| `channel.{}` | {} | C | | |\n"
+    assert list(wrong_methods([Open()], row.format("open", "20,10"))) == []
+    assert list(wrong_methods([Open()], row.format("open", "20,11")))
+    assert len(list(wrong_methods([Open()], row.format("close", "20,10")))) == 2
 
 
 @pytest.mark.parametrize("text", ["`/home/anna/penstock`", "/root/x", "C:\\Users\\x", "(/tmp/x)"])

@@ -315,9 +315,13 @@ def test_an_empty_queue_name_without_a_queue_declared_before_is_404(client: RawC
     assert (close.class_id, close.method_id) == ids(type(method))
 
 
-def test_the_owner_may_redeclare_its_server_named_queue(client: RawClient) -> None:
+def test_a_server_named_queue_is_not_declared_again_not_even_by_its_owner(client: RawClient) -> None:
     name = client.ask(QueueDeclare("", exclusive=True), QueueDeclareOk).queue
-    assert client.ask(QueueDeclare(name, exclusive=True), QueueDeclareOk).queue == name
+    assert client.ask(QueueDeclare(name, passive=True), QueueDeclareOk).queue == name
+    client.send(QueueDeclare(name, exclusive=True))
+    assert client.expect_channel_close().reply_text == (
+        f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'"
+    )
 
 
 def test_a_queue_in_use_or_not_empty_is_kept_if_the_client_says_so(client: RawClient) -> None:

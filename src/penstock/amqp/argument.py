@@ -35,6 +35,12 @@ def cannot_decode(buf: bytes, pos: int) -> CloseConnection:
     return CloseConnection(FRAME_ERROR, f"cannot decode <<{shown}{rest}>>")
 
 
+class MalformedText(CloseConnection):
+    """A name that is not UTF-8. RabbitMQ does not say in which method."""
+
+    __slots__ = ()
+
+
 def read_arguments(wire: str, buf: bytes, pos: int, bounds: Bounds = UNBOUNDED) -> list[Argument]:
     """The arguments from `pos` to the end of `buf`, without the reserved ones."""
     try:
@@ -42,7 +48,7 @@ def read_arguments(wire: str, buf: bytes, pos: int, bounds: Bounds = UNBOUNDED) 
     except (IndexError, error):
         raise cannot_decode(buf, pos) from None
     except UnicodeDecodeError:
-        raise CloseConnection(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
+        raise MalformedText(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
 
 
 def _read(wire: str, buf: bytes, start: int, bounds: Bounds) -> list[Argument]:

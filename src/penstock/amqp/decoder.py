@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from penstock.amqp.bounds import UNBOUNDED, Bounds
-from penstock.amqp.close import UNEXPECTED_FRAME, CloseConnection
+from penstock.amqp.close import COMMAND_INVALID, UNEXPECTED_FRAME, CloseConnection
 from penstock.amqp.content import FLAGS_OFFSET, Coming
 from penstock.amqp.fault import bad_frame, bad_publish, frame_too_large, not_open, unexpected, unfinished, wrong_class
 from penstock.amqp.frame import (
@@ -36,7 +36,17 @@ from penstock.amqp.item import Acks as Acks
 from penstock.amqp.item import Command as Command
 from penstock.amqp.item import Nack as Nack
 from penstock.amqp.item import Oversize as Oversize
-from penstock.amqp.method import BasicAck, BasicNack, BasicPublish, BasicReject, ConnectionTuneOk, decode_method
+from penstock.amqp.method import (
+    BasicAck,
+    BasicDeliver,
+    BasicGetOk,
+    BasicNack,
+    BasicPublish,
+    BasicReject,
+    BasicReturn,
+    ConnectionTuneOk,
+    decode_method,
+)
 from penstock.amqp.properties import check_properties
 
 PUBLISH_CACHE_MAX: Final = 2048  # distinct publish methods remembered per connection; then forgotten all at once
@@ -389,6 +399,9 @@ class Decoder:
                 items.append(Nack(channel, method_id, tag, False, flags & 1 == 1))
             return
         method = decode_method(buf[pos + HEAD_BYTES : stop - 1], self.bounds)
+        if isinstance(method, (BasicDeliver, BasicReturn, BasicGetOk)):
+            # Only a server sends these, and a content behind them: said at once, or the content would be the fault.
+            raise CloseConnection(COMMAND_INVALID, "unimplemented method", method_id >> 16, method_id & 0xFFFF)
         items.append(Command(channel, method))
         # The next frame of the same read may be as large as tune-ok says; whether it may say so is seen later.
         if isinstance(method, ConnectionTuneOk) and FRAME_MIN_BYTES <= method.frame_max <= self._offered:

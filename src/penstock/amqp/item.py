@@ -11,17 +11,18 @@ from penstock.amqp.method import Method
 class Acks:
     """Consecutive basic.acks of one channel: tag and multiple."""
 
-    __slots__ = ("acks", "channel")
+    __slots__ = ("acks", "behind", "channel")
 
     def __init__(self, channel: int, acks: list[tuple[int, bool]]) -> None:
         self.channel = channel
         self.acks = acks
+        self.behind = 0  # as in Command
 
 
 class Nack:
     """A basic.nack, or a basic.reject, which is a nack of one."""
 
-    __slots__ = ("channel", "method_id", "multiple", "requeue", "tag")
+    __slots__ = ("behind", "channel", "method_id", "multiple", "requeue", "tag")
 
     def __init__(self, channel: int, method_id: int, tag: int, multiple: bool, requeue: bool) -> None:
         self.channel = channel
@@ -29,16 +30,18 @@ class Nack:
         self.tag = tag
         self.multiple = multiple
         self.requeue = requeue
+        self.behind = 0  # as in Command
 
 
 class Command:
     """Any other method."""
 
-    __slots__ = ("channel", "method")
+    __slots__ = ("behind", "channel", "method")
 
     def __init__(self, channel: int, method: Method) -> None:
         self.channel = channel
         self.method = method
+        self.behind = 0  # if it overtakes parked publishes: which of them came before it (net/reader.py)
 
     def __repr__(self) -> str:
         return f"<Command channel={self.channel} {self.method!r}>"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.amqp.argument import Argument, read_arguments, write_arguments
+from penstock.amqp.argument import Argument, MalformedText, read_arguments, write_arguments
 from penstock.amqp.bounds import NAME_BYTES_MAX, UNBOUNDED, Bounds
 from penstock.amqp.close import COMMAND_INVALID, FRAME_ERROR, NOT_ALLOWED, CloseConnection
 from penstock.amqp.frame import METHOD, encode_frame
@@ -452,6 +452,8 @@ def decode_method(payload: bytes, bounds: Bounds = UNBOUNDED) -> Method:
         if bounds.name_bytes < NAME_BYTES_MAX and method_id >> 16 in NAMING_CLASSES:
             _check_names(arguments, bounds.name_bytes)
         return method(*arguments)
+    except MalformedText:
+        raise
     except CloseConnection as close:
         close.class_id, close.method_id = method_id >> 16, method_id & 0xFFFF
         raise

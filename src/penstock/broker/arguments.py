@@ -67,11 +67,16 @@ def _overflow(value: Value) -> str:
 
 
 def _mode(value: Value) -> str:
-    return "" if value in ("default", "lazy") else f"\"unsupported queue mode '{value!s}'\""
+    return _text(value) or ("" if value in ("default", "lazy") else f"\"unsupported queue mode '{value!s}'\"")
 
 
 def _version(value: Value) -> str:
-    return "" if value in (1, 2) else f"\"unsupported queue version '{value!s}'\""
+    return _count(value) or ("" if value in (1, 2) else f"\"unsupported queue version '{value!s}'\"")
+
+
+def _type(value: Value) -> str:
+    known = value == "classic" or value in QUEUE_TYPES_TO_COME
+    return _text(value) or ("" if known else f"\"unsupported queue type '{value!s}'\"")
 
 
 CHECKS: Final[dict[str, Callable[[Value], str]]] = {
@@ -84,6 +89,7 @@ CHECKS: Final[dict[str, Callable[[Value], str]]] = {
     "x-queue-mode": _mode,
     "x-delivery-limit": _count,
     "x-queue-version": _version,
+    "x-queue-type": _type,
     "x-dead-letter-routing-key": _text,
     "x-single-active-consumer": _flag,
 }
@@ -111,5 +117,3 @@ def check_queue_arguments(where: str, arguments: Table) -> None:
     kind = arguments.get("x-queue-type", "classic")
     if kind in QUEUE_TYPES_TO_COME:
         raise CloseConnection(NOT_IMPLEMENTED, f"x-queue-type '{kind!s}' is not supported yet")
-    if kind != "classic":
-        raise CloseChannel(PRECONDITION_FAILED, f"invalid arg 'x-queue-type' for {where}: {kind!r}")

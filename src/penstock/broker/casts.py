@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from penstock.amqp.close import NOT_FOUND, CloseChannel
 from penstock.amqp.decoder import Message
+from penstock.amqp.method import BasicCancelOk, QueueDeleteOk
 from penstock.credit import Link
 
 if TYPE_CHECKING:
@@ -125,3 +127,21 @@ class Delete:
 
 
 Cast = Arrival | Settled | Subscribe | Unsubscribe | Get | Count | Purge | Delete
+
+
+def answer_as_deleted(queue: str, vhost: str, item: Cast) -> None:
+    """What was put into the mailbox of a queue that is gone by now."""
+    missing = CloseChannel(NOT_FOUND, f"no queue '{queue}' in vhost '{vhost}'")
+    if isinstance(item, Arrival):
+        # A deleted queue counts as confirmed, or its publishers would wait for ever.
+        if item.numbers and item.channel is not None:
+            item.channel.confirmed(item.numbers)
+    elif isinstance(item, Subscribe):
+        item.consumer.channel.refuse(item.consumer, missing)
+    elif isinstance(item, Unsubscribe):
+        if item.answer:
+            item.consumer.channel.answer(None if item.nowait else BasicCancelOk(item.consumer.tag))
+    elif isinstance(item, Delete):
+        item.channel.answer(None if item.nowait else QueueDeleteOk(0))
+    elif isinstance(item, (Get, Count, Purge)):
+        item.channel.answer_error(missing)

@@ -35,6 +35,7 @@ from penstock.broker.consumer import Consumer
 from penstock.broker.deliveries import Deliveries, settle
 from penstock.broker.handover import cast_all, hand_over
 from penstock.broker.limiter import Limiter
+from penstock.broker.notices import Confirmed, Shutdown
 from penstock.broker.router import Router
 from penstock.broker.rules import examine
 from penstock.broker.transaction import Transaction
@@ -53,27 +54,12 @@ CLOSING: Final = "closing"  # we sent channel.close; all but close-ok is ignored
 CLOSED: Final = "closed"
 
 
-class Confirmed:
-    """From a queue: it has taken these numbers, runs of first and last, or refused them."""
-
-    __slots__ = ("numbers", "refused")
-
-    def __init__(self, numbers: list[tuple[int, int]], refused: bool = False) -> None:
-        self.numbers = numbers
-        self.refused = refused
-
-
-class Shutdown:
-    """From the connection: it ends; finish what was sent before and go."""
-
-    __slots__ = ()
-
-
 ChannelItem = Item | Confirmed | Shutdown
 
 
 class Channel(Stage):
     __slots__ = (
+        "_behind",
         "_current",
         "_getters",
         "_open_channels",
@@ -126,6 +112,7 @@ class Channel(Stage):
         self._open_channels = broker.ack_timeout.channels
         self._open_channels[self] = None
         self._current: type[Method] = Method
+        self._behind = 0  # of the item at hand
 
     # The stage.
 
@@ -136,6 +123,7 @@ class Channel(Stage):
                 cost = len(item.messages)
                 if self.state is RUNNING:
                     self._current = BasicPublish
+                    self._behind = 0
                     self._publish(item)
                 elif self.reader_link is not None:
                     self.reader_link.handle(cost, item.bytes)
@@ -143,12 +131,15 @@ class Channel(Stage):
                 cost = len(item.acks)
                 if self.state is RUNNING:
                     self._current = BasicAck
+                    self._behind = item.behind
                     self._ack(item)
             elif type(item) is Command:
                 self._current = type(item.method)
+                self._behind = item.behind
                 self._command(item.method)
             elif type(item) is Nack:
                 if self.state is RUNNING:
+                    self._behind = item.behind
                     self._nack(item)
             elif type(item) is Shutdown:
                 self.terminate()
@@ -294,7 +285,7 @@ class Channel(Stage):
         arrivals: dict[Queue, Arrival] = {}
         for posted in transaction.begin_commit():
             queues = tuple(queue for queue in posted.queues if not queue.deleted)
-            if not posted.queues and posted.message[0].mandatory:
+            if not queues and posted.message[0].mandatory:
                 self._return(posted.message)
             self._address(posted.message, queues, transaction.expect(len(queues)), posted.ttl_ms, arrivals)
         cast_all(arrivals)
@@ -434,6 +425,10 @@ class Channel(Stage):
             return
         if unasked:
             self._current = Method
+        else:
+            self._publish_parked()
+            if self.state is not RUNNING:
+                return
         self.finish(0)  # confirms that are due go out before the close
         self._leave()
         self.state = CLOSING
@@ -441,8 +436,21 @@ class Channel(Stage):
         self.send(ChannelClose(error.code, error.text, class_id, method_id))
 
     def _fail_connection(self, error: CloseConnection) -> None:
+        """What the client sent behind the method that was wrong counts no more."""
         error.class_id, error.method_id = self._ids(error)
+        self._publish_parked()
         self.peer.fail(error)
+        if self.state is RUNNING:
+            self._leave()
+            self._end()
+
+    def _publish_parked(self) -> None:
+        """A method that is wrong may have overtaken publishes that waited for credit: those were sent before it."""
+        for item in self.peer.unpark(self, self._behind) if self._behind else ():
+            try:
+                self._publish(item)
+            except (CloseChannel, CloseConnection):
+                return
 
     def _ids(self, error: CloseChannel | CloseConnection) -> tuple[int, int]:
         if error.class_id:

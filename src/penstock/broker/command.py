@@ -64,7 +64,7 @@ from penstock.broker.access import EXCHANGE, QUEUE
 from penstock.broker.casts import Count, Delete, Get, Purge, Subscribe, Unsubscribe
 from penstock.broker.consumer import Consumer
 from penstock.broker.equivalence import type_name
-from penstock.broker.exchange import TOPIC, TYPES
+from penstock.broker.exchange import TOPIC, TYPES, strip_cr_lf
 from penstock.broker.rules import DIRECT_REPLY
 from penstock.broker.vhost import RESERVED_PREFIX
 
@@ -146,11 +146,6 @@ def _transaction(channel: Channel) -> Transaction:
     return channel.transaction
 
 
-def _clean(name: str) -> str:
-    """RabbitMQ takes line ends out of names, except where messages are read; they would only confuse people."""
-    return name.replace("\r", "").replace("\n", "")
-
-
 def _queue_name(channel: Channel, name: str) -> str:
     """An empty name means the queue declared last on this channel."""
     if name:
@@ -173,7 +168,7 @@ def _binding_key(channel: Channel, queue: str, key: str) -> str:
 
 
 def queue_declare(channel: Channel, method: QueueDeclare) -> None:
-    method.queue = _clean(method.queue)
+    method.queue = strip_cr_lf(method.queue)
     if method.queue.startswith(DIRECT_REPLY):
         if method.queue != DIRECT_REPLY and method.queue not in channel.vhost.replies:
             raise CloseChannel(NOT_FOUND, f"no queue '{method.queue}' in vhost '{channel.vhost.name}'")
@@ -201,7 +196,7 @@ def _check_declare(channel: Channel, kind: str, name: str, beyond: str, argument
 
 
 def queue_bind(channel: Channel, method: QueueBind) -> None:
-    method.queue, method.exchange = _clean(method.queue), _clean(method.exchange)
+    method.queue, method.exchange = strip_cr_lf(method.queue), strip_cr_lf(method.exchange)
     name = _queue_name(channel, method.queue)
     key = _binding_key(channel, method.queue, method.routing_key)
     _check_bind(channel, QUEUE, name, method.exchange, key)
@@ -224,7 +219,7 @@ def _check_bind(channel: Channel, kind: str, destination: str, source: str, key:
 
 
 def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
-    method.queue, method.exchange = _clean(method.queue), _clean(method.exchange)
+    method.queue, method.exchange = strip_cr_lf(method.queue), strip_cr_lf(method.exchange)
     name = _queue_name(channel, method.queue)
     key = _binding_key(channel, method.queue, method.routing_key)
     _check_bind(channel, QUEUE, name, method.exchange, key)
@@ -234,7 +229,7 @@ def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
 
 
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
-    name = _queue_name(channel, _clean(method.queue))
+    name = _queue_name(channel, strip_cr_lf(method.queue))
     channel.peer.access.configure(QUEUE, name)
     if name not in channel.vhost.queues:
         _reply(channel, method.nowait, QueueDeleteOk(0))
@@ -244,16 +239,15 @@ def queue_delete(channel: Channel, method: QueueDelete) -> None:
 
 
 def exchange_declare(channel: Channel, method: ExchangeDeclare) -> None:
-    method.exchange = _clean(method.exchange)
-    channel.vhost.check_not_default(method.exchange)
-    if not method.passive and method.type in TYPES:  # another type is refused by the vhost, whoever asks for it
+    method.exchange = strip_cr_lf(method.exchange)
+    if not method.passive and method.type in TYPES and method.exchange:  # the rest is refused by the vhost, to anybody
         _check_declare(channel, EXCHANGE, method.exchange, "alternate-exchange", method.arguments)
     channel.vhost.declare_exchange(method)
     _reply_when_kept(channel, method.nowait, ExchangeDeclareOk())
 
 
 def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
-    method.exchange = _clean(method.exchange)
+    method.exchange = strip_cr_lf(method.exchange)
     if not method.exchange.startswith(RESERVED_PREFIX) and method.exchange:  # those are refused by the vhost
         channel.peer.access.configure(EXCHANGE, method.exchange)
     channel.vhost.delete_exchange(method.exchange, method.if_unused)
@@ -261,7 +255,7 @@ def exchange_delete(channel: Channel, method: ExchangeDelete) -> None:
 
 
 def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
-    method.source, method.destination = _clean(method.source), _clean(method.destination)
+    method.source, method.destination = strip_cr_lf(method.source), strip_cr_lf(method.destination)
     vhost = channel.vhost
     _check_bind(channel, EXCHANGE, method.destination, method.source, method.routing_key)
     source = vhost.exchange(method.source)
@@ -270,7 +264,7 @@ def exchange_bind(channel: Channel, method: ExchangeBind) -> None:
 
 
 def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
-    method.source, method.destination = _clean(method.source), _clean(method.destination)
+    method.source, method.destination = strip_cr_lf(method.source), strip_cr_lf(method.destination)
     vhost = channel.vhost
     _check_bind(channel, EXCHANGE, method.destination, method.source, method.routing_key)
     destination = vhost.exchanges.get(method.destination)
@@ -339,6 +333,8 @@ def qos(channel: Channel, method: BasicQos) -> None:
         channel.limiter.change(method.prefetch_count)
     else:
         channel.prefetch = method.prefetch_count
+        if channel.limiter.prefetch:  # RabbitMQ's: a limit for consumers takes the channel's away
+            channel.limiter.change(0)
     channel.send(BasicQosOk())
 
 

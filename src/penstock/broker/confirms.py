@@ -71,7 +71,8 @@ class Confirms:
             return b""
         frames: list[bytes] = []
         for first, last in self._nacked:
-            frames += (self._frame(BasicNack.ID, number, False) for number in range(first, last + 1))
+            # RabbitMQ says requeue=true in these too; it means nothing to a publisher.
+            frames += (self._frame(BasicNack.ID, number, 2) for number in range(first, last + 1))
         covered = 0
         up_to = 0
         for first, last in self._acked:
@@ -79,9 +80,9 @@ class Confirms:
                 covered += last - first + 1
                 up_to = max(up_to, last)
             else:
-                frames += (self._frame(BasicAck.ID, number, False) for number in range(first, last + 1))
+                frames += (self._frame(BasicAck.ID, number, 0) for number in range(first, last + 1))
         if covered:
-            frames.append(self._frame(BasicAck.ID, up_to, covered > 1))
+            frames.append(self._frame(BasicAck.ID, up_to, 1 if covered > 1 else 0))
         self._acked.clear()
         self._nacked.clear()
         return b"".join(frames)
@@ -111,8 +112,8 @@ class Confirms:
         while self._settled and self._smallest in self._settled:
             self._smallest = self._settled.pop(self._smallest) + 1
 
-    def _frame(self, method_id: int, number: int, multiple: bool) -> bytes:
-        return _SETTLE.pack(1, self._channel, 13, method_id, number, multiple, 0xCE)
+    def _frame(self, method_id: int, number: int, flags: int) -> bytes:
+        return _SETTLE.pack(1, self._channel, 13, method_id, number, flags, 0xCE)
 
 
 def _start(item: tuple[int, _Run]) -> int:

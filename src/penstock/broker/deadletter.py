@@ -55,14 +55,17 @@ class DeadLetters:
         now_s = int(time.time())
         for message in messages:
             publish, wire = message
-            properties = decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire))
+            properties = _properties(wire)
             headers = properties.headers or {}
             key = publish.routing_key if options.dead_letter_key is None else options.dead_letter_key
             more_keys: tuple[str, ...] = ()
             if options.dead_letter_key is None:
                 more_keys = (*header_keys(headers), *publish.bcc)
             letter = self._publish(publish, exchange.name, key), _with_death(queue, message, properties, reason, now_s)
-            for target in self._vhost.route(exchange, key, properties, more_keys).queues:
+            route = self._vhost.route(exchange, key, None, more_keys)
+            if route.by_headers:  # by what it says now, x-death and all
+                route = self._vhost.route(exchange, key, _properties(letter[1]), more_keys)
+            for target in route.queues:
                 if not _is_cycle(target.queue_name, headers, queue.queue_name, reason):
                     arrival = arrivals.get(target)
                     if arrival is None:
@@ -89,6 +92,10 @@ class DeadLetters:
         if link is None and not _leads_to(target, queue):
             link = Link(self._hop, queue, target)
         return link
+
+
+def _properties(wire: bytes) -> Properties:
+    return decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire))
 
 
 def _leads_to(start: Stage, goal: Stage) -> bool:
@@ -135,7 +142,7 @@ def _with_death(queue: Queue, message: Message, properties: Properties, reason: 
             others.append(_death_bytes(count if isinstance(count, int) else 1, table))
     deaths = b"".join((first or _death_bytes(1, death), *others))
     changed = {"x-death": b"A" + len(deaths).to_bytes(4, "big") + deaths}
-    if "x-first-death-reason" not in headers:
+    if "x-death" not in headers:
         changed["x-first-death-reason"] = _long_string(reason)
         changed["x-first-death-queue"] = _long_string(queue.queue_name)
         changed["x-first-death-exchange"] = _long_string(publish.exchange)

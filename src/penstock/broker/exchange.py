@@ -101,9 +101,9 @@ class Exchange:
         self.by_message = kind == HEADERS or self.hash_header is not None or self.hash_property is not None
         self._bindings: dict[Identity, Binding] = {}
         self._by_key: dict[str, Binding | dict[Binding, None]] = {}  # one is bare: most keys have one
-        self._trie: TopicTrie[Binding] = TopicTrie()
-        self._by_headers: HeadersIndex[Binding] = HeadersIndex()
-        self._ring: HashRing[Binding] = HashRing()
+        self._trie: TopicTrie[Binding] | None = TopicTrie() if kind == TOPIC else None
+        self._by_headers: HeadersIndex[Binding] | None = HeadersIndex() if kind == HEADERS else None
+        self._ring: HashRing[Binding] | None = HashRing() if kind == CONSISTENT_HASH else None
 
     @property
     def alternate(self) -> str | None:
@@ -142,11 +142,11 @@ class Exchange:
                 self._by_key[binding.key] = {same_key: None, binding: None}
             else:
                 same_key[binding] = None
-        elif self.kind == TOPIC:
+        elif self._trie is not None:
             self._trie.add(binding.key, binding)
-        elif self.kind == HEADERS:
+        elif self._by_headers is not None:
             self._by_headers.add(binding.arguments, binding)
-        elif self.kind == CONSISTENT_HASH:
+        elif self._ring is not None:
             self._ring.add(ring_name(binding.destination), binding, weight)
         return True
 
@@ -161,11 +161,11 @@ class Exchange:
                 del same_key[binding]
             if isinstance(same_key, Binding) or not same_key:
                 del self._by_key[binding.key]
-        elif self.kind == TOPIC:
+        elif self._trie is not None:
             self._trie.remove(binding.key, binding)
-        elif self.kind == HEADERS:
+        elif self._by_headers is not None:
             self._by_headers.remove(binding.arguments, binding)
-        elif self.kind == CONSISTENT_HASH:
+        elif self._ring is not None:
             self._ring.remove(ring_name(binding.destination), binding)
         return binding
 
@@ -175,10 +175,10 @@ class Exchange:
         """Destinations of a message, one level deep, each once. `more_keys` are those of CC and BCC."""
         if self.kind == FANOUT:
             return {binding.destination: None for binding in self._bindings.values()}
-        if self.kind == HEADERS:
+        if self._by_headers is not None:
             headers = properties.headers if properties is not None else None
             return {binding.destination: None for binding in self._by_headers.match(headers or {})}
-        if self.kind == CONSISTENT_HASH:  # by the first key alone: a message goes to one destination
+        if self._ring is not None:  # by the first key alone: a message goes to one destination
             chosen = self._ring.choose(self._hashed(key, properties))
             return {chosen.destination: None} if chosen is not None else {}
         found = self._match_key(key)
@@ -187,7 +187,7 @@ class Exchange:
         return found
 
     def _match_key(self, key: str) -> dict[Queue | Exchange, None]:
-        if self.kind == TOPIC:
+        if self._trie is not None:
             return {binding.destination: None for binding in self._trie.match(key)}
         same_key = self._by_key.get(key)
         if same_key is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.amqp.close import CloseConnection
+from penstock.amqp.decoder import Publishes
 
 if TYPE_CHECKING:
     from penstock.broker.access import Access
@@ -30,6 +31,10 @@ class Peer(Protocol):
 
     def channel_gone(self, channel: Channel) -> None:
         """The channel has terminated; its number is free again."""
+        ...
+
+    def unpark(self, channel: Channel, behind: int) -> list[Publishes]:
+        """The channel's publishes that wait for credit and came before the method at hand; they wait no more."""
         ...
 
     def channel_count(self) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, CloseChannel
+from penstock.amqp.close import ACCESS_REFUSED, PRECONDITION_FAILED, CloseChannel
 from penstock.amqp.decoder import Message
 from penstock.amqp.method import (
     BasicCancelOk,
@@ -41,6 +41,7 @@ from penstock.broker.casts import (
     Settled,
     Subscribe,
     Unsubscribe,
+    answer_as_deleted,
 )
 from penstock.broker.consumer import Consumer
 from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
@@ -157,7 +158,13 @@ class Queue(Stage):
             self._unsubscribe(item)
         elif isinstance(item, Get):
             return self._get(item)
-        elif isinstance(item, Count):
+        elif isinstance(item, (Count, Purge, Delete)):
+            self.finish(self.mailbox.scheduler.stage_budget)  # what is to be counted
+            self._answer_count(item)
+        return 1
+
+    def _answer_count(self, item: Count | Purge | Delete) -> None:
+        if isinstance(item, Count):
             self._used_ns = self._clock.now_ns()
             item.channel.answer(
                 None if item.nowait else QueueDeclareOk(self.queue_name, self.count(), len(self.subscribers))
@@ -166,9 +173,8 @@ class Queue(Stage):
             purged = self.count()
             self.shelves.clear()
             item.channel.answer(None if item.nowait else QueuePurgeOk(purged))
-        elif isinstance(item, Delete):
+        else:
             self._delete(item)
-        return 1
 
     def take_urgent(self, item: Cast) -> None:
         raise AssertionError(f"nothing is urgent to a queue, but it got {item!r}")
@@ -181,7 +187,7 @@ class Queue(Stage):
         if not shelves.timed and not shelves.bounded:
             return given
         # Out of budget, there may still be a consumer with room; the next turn will tell.
-        if shelves.timed and given < budget:
+        if shelves.timed and (given < budget or not len(shelves)):
             given += self._give_up(shelves.due(budget), EXPIRED, budget)
         if shelves.bounded and given < budget:
             given += self._give_up(shelves.excess(budget), MAXLEN, budget)
@@ -240,12 +246,12 @@ class Queue(Stage):
     # Messages out.
 
     def _dispatch(self, budget: int) -> int:
-        """Give messages to consumers with room, one each in turn; how many it gave."""
+        """Give messages to consumers with room, one each in turn; how many it gave, or gave up."""
         given = 0
         subscribers, shelves = self.subscribers, self.shelves
         while subscribers.count:
             if shelves.timed:
-                self._give_up(shelves.overdue(budget), EXPIRED, budget)
+                given += self._give_up(shelves.overdue(max(1, budget - given)), EXPIRED)
             backlog = shelves.front() if shelves.several else shelves.lowest
             if not backlog.ready and not backlog.returned:
                 break
@@ -274,6 +280,10 @@ class Queue(Stage):
         count = len(group)
         if count == 1:
             self._give(group[0], positions, messages, redelivered)
+        elif self.subscribers.shares_channel:
+            # In order on the wire of a channel, whichever of its consumers a message is for.
+            for i in range(len(messages)):
+                self._give(group[i % count], positions[i : i + 1], messages[i : i + 1], redelivered)
         else:
             # Consumer i gets messages i, i + count, i + 2 * count …: round robin, but a batch for each.
             for i in range(min(count, len(messages))):
@@ -296,10 +306,10 @@ class Queue(Stage):
     def _get(self, item: Get) -> int:
         self._used_ns = self._clock.now_ns()
         budget = self.mailbox.scheduler.stage_budget
-        expired = self._give_up(self.shelves.due(budget), EXPIRED) if self.shelves.timed else 0
-        if expired >= budget:  # there may be many more: others have their turn first
+        done = self.finish(budget)  # what came before is for the consumers, or too old, or too much
+        if done >= budget:  # there may be much more: others have their turn first
             self.mailbox.ordinary.appendleft(item)
-            return expired
+            return done
         backlog = self.shelves.front()
         if not backlog.ready and not backlog.returned:
             item.channel.answer_get_empty()
@@ -310,6 +320,8 @@ class Queue(Stage):
         else:
             self.unacked[positions[0]] = messages[0]
         self.delivered_count += 1
+        if self.shelves.timed:  # those behind it that are due are not counted
+            self._give_up(self.shelves.due(budget), EXPIRED, budget)
         item.channel.answer_get(self, positions[0], messages[0], redelivered, self.count(), item.no_ack)
         return 1
 
@@ -414,17 +426,17 @@ class Queue(Stage):
     def _watch_vacancy(self) -> None:
         """A queue with x-expires goes when nobody has used it for so long."""
         if self.options.expires_ms != NONE and not self.subscribers.count:
-            self._vacancy = self._clock.call_later(max(0, self._vacant_ns()) / 1e9, self._vacate)
+            self._vacancy = self._clock.call_later(max(0, self._left_ns()) / 1e9, self._vacate)
 
-    def _vacant_ns(self) -> int:
+    def _left_ns(self) -> int:
         return self._used_ns + self.options.expires_ms * NS_PER_MS - self._clock.now_ns()
 
     def _vacate(self) -> None:
-        self._vacancy = None
-        if not self.subscribers.count and self._vacant_ns() <= 0:
-            self.delete()
-        else:
+        if self.subscribers.count or self._left_ns() > 0:
+            self._vacancy = None
             self._watch_vacancy()
+        else:
+            self.delete()
 
     def _delete(self, item: Delete) -> None:
         where = f"queue '{self.queue_name}' in vhost '{self.vhost_name}'"
@@ -456,7 +468,7 @@ class Queue(Stage):
         waiting = list(self.mailbox.ordinary)
         self.mailbox.ordinary.clear()
         for item in waiting:
-            self._bury(item)
+            answer_as_deleted(self.queue_name, self.vhost_name, item)
         for timer in (self._timer, self._vacancy):
             if timer is not None:
                 timer.cancel()
@@ -470,25 +482,9 @@ class Queue(Stage):
     def cast(self, item: Cast) -> None:
         """Put it into the mailbox, or, if the queue has just been deleted, answer as a deleted queue does."""
         if self.deleted:
-            self._bury(item)
+            answer_as_deleted(self.queue_name, self.vhost_name, item)
         else:
             self.mailbox.cast(item)
-
-    def _bury(self, item: Cast) -> None:
-        missing = CloseChannel(NOT_FOUND, f"no queue '{self.queue_name}' in vhost '{self.vhost_name}'")
-        if isinstance(item, Arrival):
-            # A deleted queue counts as confirmed, or its publishers would wait for ever.
-            if item.numbers and item.channel is not None:
-                item.channel.confirmed(item.numbers)
-        elif isinstance(item, Subscribe):
-            item.consumer.channel.refuse(item.consumer, missing)
-        elif isinstance(item, Unsubscribe):
-            if item.answer:
-                item.consumer.channel.answer(None if item.nowait else BasicCancelOk(item.consumer.tag))
-        elif isinstance(item, Delete):
-            item.channel.answer(None if item.nowait else QueueDeleteOk(0))
-        elif isinstance(item, (Get, Count, Purge)):
-            item.channel.answer_error(missing)
 
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"

@@ -20,7 +20,7 @@ from penstock.broker.equivalence import type_name
 
 DIRECT_REPLY: Final = DIRECT_REPLY_TO.decode()
 MORE_KEYS: Final = ("CC", "BCC")
-TTL_MS_MAX: Final = (1 << 63) // 1_000_000  # as nanoseconds it still is a 64 bit number, some 290 years
+TTL_MS_MAX: Final = 315_360_000_000  # RabbitMQ's: ten years
 
 
 class Examined:
@@ -89,7 +89,7 @@ def _ttl_ms(expiration: str) -> int:
     fault = expiration_fault(expiration)
     if fault:
         raise CloseChannel(PRECONDITION_FAILED, f"invalid expiration '{expiration}': {fault}")
-    return min(int(expiration), TTL_MS_MAX)
+    return int(expiration)
 
 
 def expiration_fault(text: str) -> str:
@@ -101,5 +101,8 @@ def expiration_fault(text: str) -> str:
     if length == (1 if sign else 0):
         return "no_integer"
     if length < len(text):
-        return f'{{leftover_string,"{text[length:]}"}}'
-    return f"{{value_negative,{int(text)}}}" if int(text) < 0 else ""
+        rest = text[length:].replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+        return f'{{leftover_string,"{rest}"}}'
+    if int(text) < 0:
+        return f"{{value_negative,{int(text)}}}"
+    return f"{{value_too_large,{int(text)}}}" if int(text) > TTL_MS_MAX else ""

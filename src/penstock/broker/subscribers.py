@@ -7,7 +7,12 @@ Not here: what a consumer has room for (consumer.py), giving it messages (queue.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.broker.consumer import UNLIMITED, Consumer
+
+if TYPE_CHECKING:
+    from penstock.broker.channel import Channel
 
 
 class _Rank:
@@ -22,18 +27,28 @@ class _Rank:
 
 
 class Subscribers:
-    __slots__ = ("_active", "_ranks", "count", "single_active", "sole")
+    __slots__ = ("_active", "_channels", "_ranks", "count", "shares_channel", "single_active", "sole")
 
     def __init__(self, single_active: bool = False) -> None:
         self.single_active = single_active
         self.count = 0
+        self.shares_channel = False  # two of them are of one channel
+        self._channels: dict[Channel, int] = {}  # how many are of this channel
         self._ranks: list[_Rank] = []  # highest priority first
         self._active: list[Consumer] = []  # the single active consumer, if there is one
         self.sole: list[Consumer] = []  # the only consumer, if there is just one: most queues have one
 
     def add(self, consumer: Consumer) -> None:
         self.count += 1
-        self._rank(consumer.priority).consumers.append(consumer)
+        self._channels[consumer.channel] = self._channels.get(consumer.channel, 0) + 1
+        rank = self._rank(consumer.priority)
+        if 0 < rank.turn < len(rank.consumers):
+            # Last in turn: just before the one to be asked first.
+            rank.consumers.insert(rank.turn, consumer)
+            rank.turn += 1
+        else:
+            rank.turn = 0
+            rank.consumers.append(consumer)
         if self.single_active and not self._active:
             self._active.append(consumer)
         self._find_sole()
@@ -49,6 +64,9 @@ class Subscribers:
                 if not rank.consumers:
                     self._ranks.remove(rank)
                 self.count -= 1
+                self._channels[consumer.channel] -= 1
+                if not self._channels[consumer.channel]:
+                    del self._channels[consumer.channel]
                 self._activate_next(consumer)
                 self._find_sole()
                 return True
@@ -59,6 +77,7 @@ class Subscribers:
         consumers = self.all()
         self._ranks.clear()
         self._active.clear()
+        self._channels.clear()
         self.count = 0
         self._find_sole()
         return consumers
@@ -105,6 +124,7 @@ class Subscribers:
 
     def _find_sole(self) -> None:
         self.sole = self._ranks[0].consumers if self.count == 1 else []
+        self.shares_channel = len(self._channels) < self.count
 
     def _activate_next(self, gone: Consumer) -> None:
         if gone in self._active:

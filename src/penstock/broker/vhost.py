@@ -26,7 +26,6 @@ from penstock.broker.exchange import (
     Exchange,
     check_alternate,
     check_type,
-    strip_cr_lf,
 )
 from penstock.broker.ledger import NO_LEDGER, Json, Ledger
 from penstock.broker.options import Options
@@ -244,7 +243,7 @@ class VHost:
     # Exchanges.
 
     def declare_exchange(self, method: ExchangeDeclare) -> Exchange:
-        name = strip_cr_lf(method.exchange)
+        name = method.exchange
         if not method.passive:
             check_type(method.type)
         self.check_not_default(name)
@@ -276,7 +275,6 @@ class VHost:
         record_exchange(self.ledger, self.name, exchange)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
-        name = strip_cr_lf(name)
         self.check_not_default(name)
         if name.startswith(RESERVED_PREFIX):
             raise CloseChannel(
@@ -403,10 +401,6 @@ class VHost:
                     seen.add(destination)
                     waiting.append(destination)
         return Route(self.version, tuple(queues), by_headers)
-
-    def queues_for(self, exchange: Exchange, keys: tuple[str, ...], properties: Properties | None) -> tuple[Queue, ...]:
-        """Where one message goes by all its keys, its own first."""
-        return self.route(exchange, keys[0], properties, keys[1:]).queues
 
     def _named(self, key: str, more_keys: tuple[str, ...]) -> dict[Queue | Exchange, None]:
         """The default exchange: to every queue by its name, and to the channel that a direct reply is for."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.amqp.close import ACCESS_REFUSED, INTERNAL_ERROR, CloseConnection
-from penstock.amqp.decoder import Command, Decoder, Item
+from penstock.amqp.decoder import Command, Decoder, Item, Publishes
 from penstock.amqp.frame import HEARTBEAT_FRAME, PROTOCOL_HEADER
 from penstock.amqp.method import ConnectionClose, ConnectionCloseOk, Method, encode_method
 from penstock.amqp.table import Table
@@ -316,6 +316,9 @@ class Connection(asyncio.Protocol):
 
     def channel_count(self) -> int:
         return len(self.reader.lanes) if self.reader is not None else 0
+
+    def unpark(self, channel: Channel, behind: int) -> list[Publishes]:
+        return self.reader.unpark(channel.number, behind) if self.reader is not None else []
 
     def channel_gone(self, channel: Channel) -> None:
         if self.reader is None:

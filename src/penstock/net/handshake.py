@@ -20,7 +20,7 @@ from penstock.amqp.close import (
     CloseConnection,
 )
 from penstock.amqp.decoder import Command, Item
-from penstock.amqp.frame import FRAME_MIN_BYTES
+from penstock.amqp.frame import FRAME_MIN_BYTES, HEAD_BYTES
 from penstock.amqp.method import (
     ConnectionClose,
     ConnectionOpen,
@@ -32,6 +32,7 @@ from penstock.amqp.method import (
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     Method,
+    encode_method,
 )
 from penstock.amqp.table import Table
 from penstock.net.login import EXTERNAL, MECHANISMS, credentials
@@ -59,8 +60,10 @@ def server_properties() -> Table:
             "basic.nack": True,
             "consumer_cancel_notify": True,
             "connection.blocked": True,
+            "consumer_priorities": True,
             "authentication_failure_close": True,
             "per_consumer_qos": True,
+            "direct_reply_to": True,
         },
         "cluster_name": "penstock",
         "copyright": "The Penstock authors",
@@ -95,7 +98,8 @@ def receive(connection: Connection, item: Item) -> None:
     elif state in (STARTING, SECURING, TUNING):
         raise Refused(f"{method.NAME} in state {state}")
     elif item.channel:
-        raise CloseConnection(UNEXPECTED_FRAME, f"{method.NAME} on channel {item.channel} in connection state {state}")
+        octets = ",".join(map(str, encode_method(method, item.channel)[HEAD_BYTES:-1]))
+        raise CloseConnection(UNEXPECTED_FRAME, f"type 1, all octets = <<{octets}>>")
     elif state == OPENING and isinstance(method, ConnectionOpen):
         _open(connection, method)
     elif state == RUNNING and isinstance(method, ConnectionClose):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.amqp.close import CHANNEL_ERROR, NOT_ALLOWED, CloseConnection
-from penstock.amqp.decoder import Command, Item, Oversize, Publishes, within
+from penstock.amqp.decoder import Acks, Command, Item, Nack, Oversize, Publishes, within
 from penstock.amqp.method import (
     ChannelClose,
     ChannelCloseOk,
@@ -38,7 +38,8 @@ from penstock.amqp.method import (
     encode_method,
 )
 from penstock.broker.broker import Broker
-from penstock.broker.channel import Channel, Shutdown
+from penstock.broker.channel import Channel
+from penstock.broker.notices import Shutdown
 from penstock.broker.peer import Peer
 from penstock.credit import Link, Stage
 from penstock.runtime import Mailbox
@@ -68,12 +69,13 @@ WAITING_MAX: Final = 4096  # items in a channel's mailbox; then the socket pause
 class Lane:
     """One channel as its reader sees it: the link to it, and what is parked for it."""
 
-    __slots__ = ("channel", "closing", "link", "parked")
+    __slots__ = ("channel", "closing", "gone", "link", "parked")
 
     def __init__(self, channel: Channel, link: Link) -> None:
         self.channel = channel
         self.link = link
         self.parked: deque[Publishes | Command] = deque()
+        self.gone = 0  # items that were parked and are no more: so the first one parked has this number
         self.closing = False
 
 
@@ -157,6 +159,8 @@ class Reader(Stage):
                 lane.channel.close_ok()  # now, not in its turn: the next frame may open the number again
                 return
             lane.closing = type(item.method) is ChannelClose
+        if lane.parked and isinstance(item, (Command, Acks, Nack)):
+            item.behind = lane.gone + len(lane.parked)
         mailbox = lane.channel.mailbox
         mailbox.cast(item)
         if len(mailbox.ordinary) > WAITING_MAX and lane.channel.relieve is None:
@@ -197,12 +201,14 @@ class Reader(Stage):
             item = lane.parked[0]
             if isinstance(item, Command):
                 lane.parked.popleft()
+                lane.gone += 1
                 self.parked_bytes -= PARKED_METHOD_BYTES
                 lane.channel.mailbox.cast(item)
                 continue
             head = _split(item, link.room(), link.room_bytes())
             if head is item:
                 lane.parked.popleft()
+                lane.gone += 1
             self.parked_bytes -= head.bytes
             link.spend(len(head.messages), head.bytes)
             lane.channel.mailbox.cast(head)
@@ -214,8 +220,23 @@ class Reader(Stage):
             if isinstance(item, Publishes):
                 lane.link.spend(len(item.messages), item.bytes)
             lane.channel.mailbox.cast(item)
+        lane.gone += len(lane.parked)
         lane.parked.clear()
         self._weigh()
+
+    def unpark(self, number: int, behind: int) -> list[Publishes]:
+        """The publishes that a method overtook, taken out of what is parked and paid for."""
+        lane = self.lanes.get(number)
+        items: list[Publishes] = []
+        while lane is not None and lane.parked and lane.gone < behind:
+            item = lane.parked.popleft()
+            lane.gone += 1
+            self.parked_bytes -= _parked_bytes(item)
+            if isinstance(item, Publishes):
+                lane.link.spend(len(item.messages), item.bytes)
+                items.append(item)
+        self._weigh()
+        return items
 
     def _weigh(self) -> None:
         """Full above a limit, and then until half of it is free: the socket follows."""
@@ -287,4 +308,6 @@ def _parked_bytes(item: Publishes | Command) -> int:
 def _ids(item: Item) -> tuple[int, int]:
     if isinstance(item, Command):
         return item.method.ID >> 16, item.method.ID & 0xFFFF
-    return 60, 40
+    if isinstance(item, Acks):
+        return 60, 80
+    return 60, item.method_id if isinstance(item, Nack) else 40

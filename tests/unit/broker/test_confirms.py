@@ -108,7 +108,7 @@ def test_a_rejected_number_is_one_nack_whatever_the_other_queues_say() -> None:
     confirms.expect(1, 2)
     confirms.confirm(1, 1)
     confirms.reject(1, 1)
-    assert flushed(confirms) == [BasicNack(1, False, False)]
+    assert flushed(confirms) == [BasicNack(1, False, True)]
     confirms.confirm(1, 1)
     confirms.reject(1, 1)
     assert flushed(confirms) == []
@@ -121,7 +121,7 @@ def test_nacks_leave_first_so_that_no_multiple_ack_covers_them() -> None:
     confirms.reject(3, 3)
     confirms.confirm(4, 5)
     frames = flushed(confirms)
-    assert frames == [BasicNack(3, False, False), BasicAck(5, True)]
+    assert frames == [BasicNack(3, False, True), BasicAck(5, True)]
 
 
 def test_a_confirm_over_a_run_that_another_queue_split_confirms_each_part() -> None:
@@ -140,7 +140,7 @@ def test_a_confirm_over_a_run_with_a_rejected_hole_leaves_the_hole() -> None:
     confirms = Confirms(3)
     confirms.expect(10, 2)
     confirms.reject(4, 5)
-    assert flushed(confirms) == [BasicNack(4, False, False), BasicNack(5, False, False)]
+    assert flushed(confirms) == [BasicNack(4, False, True), BasicNack(5, False, True)]
     confirms.confirm(1, 10)
     confirms.confirm(1, 10)
     assert flushed(confirms) == [BasicAck(10, True)]

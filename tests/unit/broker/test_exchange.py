@@ -27,113 +27,8 @@ from penstock.amqp.method import (
 from penstock.amqp.properties import Properties
 from penstock.amqp.table import ByteArray, Table, Timestamp, Value
 from penstock.broker.exchange import CONSISTENT_HASH, TYPES, Binding, Exchange
-from penstock.broker.headers import HeadersIndex, check_headers_arguments, headers_match
 from penstock.broker.vhost import VHost
 from tests.unit.fakes import FakePeer, House
-
-HEADERS: Table = {"format": "pdf", "pages": 3, "draft": False, "x-trace": "on"}
-CASES: dict[str, tuple[Table, Table, bool]] = {
-    "no arguments match everything": ({}, HEADERS, True),
-    "no arguments match no headers": ({}, {}, True),
-    "all is the default": ({"format": "pdf", "pages": 4}, HEADERS, False),
-    "all, all there": ({"x-match": "all", "format": "pdf", "pages": 3}, HEADERS, True),
-    "all, one missing": ({"x-match": "all", "format": "pdf", "colour": 1}, HEADERS, False),
-    "all, no headers": ({"x-match": "all", "format": "pdf"}, {}, False),
-    "any, one there": ({"x-match": "any", "format": "pdf", "pages": 99}, HEADERS, True),
-    "any, several there": ({"x-match": "any", "format": "pdf", "pages": 3}, HEADERS, True),
-    "any, none there": ({"x-match": "any", "format": "txt", "pages": 99}, HEADERS, False),
-    "any of nothing": ({"x-match": "any"}, HEADERS, False),
-    "any of nothing with x": ({"x-match": "any-with-x"}, HEADERS, False),
-    "None means present": ({"format": None}, HEADERS, True),
-    "None, but absent": ({"colour": None}, HEADERS, False),
-    "x- arguments do not count": ({"format": "pdf", "x-trace": "off"}, HEADERS, True),
-    "x- arguments alone match everything": ({"x-trace": "off"}, HEADERS, True),
-    "x- arguments alone match nothing with any": ({"x-match": "any", "x-trace": "on"}, HEADERS, False),
-    "x- counts with all-with-x": ({"x-match": "all-with-x", "format": "pdf", "x-trace": "off"}, HEADERS, False),
-    "x- is enough with any-with-x": ({"x-match": "any-with-x", "format": "no", "x-trace": "on"}, HEADERS, True),
-    "x-match itself is never looked for": ({"x-match": "all-with-x", "format": "pdf"}, HEADERS, True),
-}
-# As RabbitMQ 3.10.8 answered when each of these was bound and each was sent: those in one group match each other.
-ALIKE: list[list[Value]] = [
-    [1, 1.0, Timestamp(1)],
-    [1 << 40],
-    [True],
-    ["1", ByteArray(b"1")],
-    [b"\xff", ByteArray(b"\xff")],
-    [Decimal("1")],
-    [Decimal("1.0")],
-    [[], {}],
-    [[1]],
-    [[1.0]],
-    [[Timestamp(1)]],
-    [["1"]],
-    [[ByteArray(b"1")]],
-    [{"a": 1, "b": 2}],
-    [{"b": 2, "a": 1}],
-    [{"a": 1.0, "b": 2}],
-    ["", ByteArray(b"")],
-]
-
-
-def found(arguments: Table, headers: Table) -> bool:
-    """The rule for one binding, and the index: both must say the same."""
-    index: HeadersIndex[str] = HeadersIndex()
-    index.add(arguments, "value")
-    by_index = list(index.match(headers))
-    by_rule = headers_match(arguments, headers)
-    assert by_index == (["value"] if by_rule else [])
-    index.remove(arguments, "value")
-    assert not index
-    return by_rule
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_headers_match_as_rabbitmq_says(name: str) -> None:
-    arguments, headers, matches = CASES[name]
-    assert found(arguments, headers) is matches
-
-
-def test_values_of_headers_are_equal_as_in_rabbitmq() -> None:
-    values = [(number, value) for number, group in enumerate(ALIKE) for value in group]
-    for bound_group, bound in values:
-        for sent_group, sent in values:
-            assert found({"h": bound}, {"h": sent}) is (bound_group == sent_group), (bound, sent)
-        assert found({"h": None}, {"h": bound})
-        assert not found({"h": bound}, {"h": None})
-    assert found({"h": None}, {"h": None})
-
-
-def test_bindings_that_share_a_header_are_not_all_compared() -> None:
-    source = Exchange("source", "headers")
-    for number in range(1000):
-        source.bind(Binding(source, Exchange(str(number), "fanout"), "", {"type": "order", "number": number}))
-    matched = source.matches("", Properties(headers={"type": "order", "number": 7}))
-    assert [destination.name for destination in matched] == ["7"]
-
-
-REFUSED: list[tuple[Value, str]] = [
-    (5, "field type signedint (value 5); expected longstr"),
-    (True, "field type bool (value true); expected longstr"),
-    (1.5, "field type double (value 1.5); expected longstr"),
-    (None, "field type void (value undefined); expected longstr"),
-    (["a"], 'field type array (value [{longstr,<<"a">>}]); expected longstr'),
-    ({"a": 1}, 'field type table (value [{<<"a">>,signedint,1}]); expected longstr'),
-    (Timestamp(5), "field type timestamp (value 5); expected longstr"),
-    (ByteArray(b"all"), 'field type binary (value <<"all">>); expected longstr'),
-    (Decimal("1.5"), "field type decimal (value {1,15}); expected longstr"),
-    ("é", 'field value <<"é">>; expected all, any, all-with-x, or any-with-x'),
-    ('a"b', 'field value <<"a\\"b">>; expected all, any, all-with-x, or any-with-x'),
-    ("", "field value <<>>; expected all, any, all-with-x, or any-with-x"),
-    (b"\x80\x81", "field value <<128,129>>; expected all, any, all-with-x, or any-with-x"),
-]
-
-
-@pytest.mark.parametrize(("mode", "text"), REFUSED)
-def test_an_unknown_x_match_is_refused_in_rabbitmqs_words(mode: Value, text: str) -> None:
-    with pytest.raises(CloseChannel) as caught:
-        check_headers_arguments({"x-match": mode})
-    assert caught.value.code == 406
-    assert caught.value.text == "PRECONDITION_FAILED - Invalid x-match " + text
 
 
 @pytest.mark.parametrize(
@@ -338,6 +233,20 @@ def test_what_nothing_matches_goes_to_the_alternate_exchange() -> None:
     assert reached(house, "first", "other") == ["new"], "an alternate need not be there before"
 
 
+def test_an_exchange_declared_in_the_middle_of_a_chain_of_alternates_is_noticed() -> None:
+    house = House()
+    peer = house.peer()
+    peer.open()
+    house.queue("q")
+    declare(house.vhost, "first", alternate="second")
+    house.vhost.bind(declare(house.vhost, "last", "fanout"), house.vhost.queues["q"], "", {})
+    peer.publish(1, "key", b"lost", exchange="first")
+    assert count(peer, "q") == 0
+    declare(house.vhost, "second", alternate="last")
+    peer.publish(1, "key", b"m", exchange="first")
+    assert count(peer, "q") == 1
+
+
 def test_alternate_exchanges_in_a_circle_end() -> None:
     house = House()
     declare(house.vhost, "a", alternate="b")
@@ -499,54 +408,6 @@ def test_an_alternate_exchange_that_is_no_string_is_refused(value: Value, kind: 
         f"PRECONDITION_FAILED - invalid type '{kind}' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
     )
     assert "x" not in house.vhost.exchanges
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (5, "'5'"),
-        (5.0, "'5.0'"),
-        (1e10, "'1.0e10'"),
-        (True, "'true'"),
-        (None, "none"),
-        (Timestamp(5), "'5'"),
-        (ByteArray(b"x"), "'x'"),
-        ([], "'[]'"),
-        ({}, "'[]'"),
-        (["a", 1], "'[{longstr,<<\"a\">>},{signedint,1}]'"),
-        ({"a": "b"}, '\'[{<<"a">>,longstr,<<"b">>}]\''),
-        ("bar", "'bar'"),
-        ("", "''"),
-    ],
-)
-def test_another_alternate_exchange_on_redeclare_is_refused_in_rabbitmqs_words(value: Value, shown: str) -> None:
-    house = House()
-    declare(house.vhost, "x", alternate="foo")
-    text = told(house, ExchangeDeclare("x", "direct", arguments={"alternate-exchange": value}))
-    where = "inequivalent arg 'alternate-exchange' for exchange 'x' in vhost '/'"
-    assert text == f"PRECONDITION_FAILED - {where}: received {shown} but current is 'foo'"
-
-
-def test_the_same_alternate_exchange_on_redeclare_is_fine_as_bytes_too() -> None:
-    house = House()
-    declare(house.vhost, "x", alternate="foo")
-    for same in ("foo", ByteArray(b"foo")):
-        method = ExchangeDeclare("x", "direct", arguments={"alternate-exchange": same, "x-foo": 1})
-        assert told(house, method) == ExchangeDeclareOk.NAME
-
-
-def test_a_missing_or_an_added_alternate_exchange_is_refused_with_its_type() -> None:
-    house = House()
-    declare(house.vhost, "with", alternate="foo")
-    declare(house.vhost, "without")
-    where = "PRECONDITION_FAILED - inequivalent arg 'alternate-exchange' for exchange"
-    assert told(house, ExchangeDeclare("with", "direct")) == (
-        f"{where} 'with' in vhost '/': received none but current is the value 'foo' of type 'longstr'"
-    )
-    added = ExchangeDeclare("without", "direct", arguments={"alternate-exchange": 5})
-    assert told(house, added) == (
-        f"{where} 'without' in vhost '/': received the value '5' of type 'signedint' but current is none"
-    )
 
 
 def test_what_is_hashed_is_not_compared_on_redeclare() -> None:

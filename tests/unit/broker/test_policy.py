@@ -144,7 +144,7 @@ class Town:
 
     def bodies(self, queue: str = "q") -> list[bytes]:
         """What is in the queue; then it is empty."""
-        got = []
+        got: list[bytes] = []
         while True:
             (said,) = self._get(queue)
             if not isinstance(said.method, BasicGetOk):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.amqp.method import (
+    BasicAck,
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
@@ -13,12 +14,14 @@ from penstock.amqp.method import (
     BasicGet,
     BasicGetEmpty,
     BasicGetOk,
+    BasicNack,
     BasicQos,
     BasicRecover,
     BasicRecoverOk,
     ChannelClose,
     ChannelFlow,
     ChannelFlowOk,
+    ConfirmSelect,
     Method,
     QueueDeclare,
     QueueDeclareOk,
@@ -27,6 +30,7 @@ from penstock.amqp.method import (
     QueuePurge,
     QueuePurgeOk,
 )
+from penstock.amqp.table import Table
 from penstock.broker.queue import Queue
 from tests.unit.fakes import FakePeer, House, Said, make_wire, publish_method
 
@@ -518,3 +522,183 @@ def test_a_queue_tells_its_state(shop: Shop) -> None:
     shop.publish(3)
     shop.peer.ask(1, BasicGet("q"))
     assert repr(shop.queue) == "<Queue q ready=2 unacked=1 blocked_by={}>"
+
+
+# Time, space and rank: what arguments ask for. Histories at random are in tests/property/test_model.py.
+
+
+def shop_with(arguments: Table) -> Shop:
+    shop = Shop()
+    shop.queue.delete()
+    shop.house.clock.advance(1)
+    shop.queue = shop.house.queue("q", arguments=arguments)
+    return shop
+
+
+def advance(shop: Shop, ms: int) -> None:
+    shop.house.clock.advance(ms / 1000)
+    shop.house.run_until_idle()
+
+
+def test_a_message_expires_at_the_head_without_anybody_asking() -> None:
+    shop = shop_with({"x-message-ttl": 50})
+    shop.publish(2)
+    advance(shop, 49)
+    assert shop.queue.count() == 2
+    advance(shop, 1)
+    assert shop.queue.count() == 0
+
+
+def test_an_expired_message_is_not_got() -> None:
+    shop = shop_with({"x-message-ttl": 50})
+    shop.publish(1)
+    shop.house.clock.advance(0.05)
+    shop.queue.mailbox.hold()
+    shop.peer.tell(1, BasicGet("q"))
+    shop.queue.mailbox.release()
+    assert shop.peer.methods() == [BasicGetEmpty()]
+
+
+def test_a_delivered_message_does_not_expire_but_it_does_when_it_comes_back_too_late() -> None:
+    shop = shop_with({"x-message-ttl": 50})
+    shop.publish(2)
+    shop.peer.ask(1, BasicGet("q"))
+    shop.peer.ask(1, BasicGet("q"))
+    advance(shop, 40)
+    shop.peer.nack(1, 1)
+    advance(shop, 9)
+    assert shop.queue.count() == 1
+    advance(shop, 1)
+    assert (shop.queue.count(), len(shop.queue.unacked)) == (0, 1)
+    shop.peer.nack(1, 2)
+    advance(shop, 0)
+    assert (shop.queue.count(), len(shop.queue.unacked)) == (0, 0)
+
+
+def test_a_time_to_live_of_0_means_now_or_never() -> None:
+    shop = shop_with({"x-message-ttl": 0})
+    shop.publish(1)
+    assert shop.queue.count() == 0
+    shop.qos(1)
+    shop.subscribe("c")
+    shop.publish(2)
+    assert shop.numbers() == [1]
+    assert shop.queue.count() == 0
+
+
+def test_a_full_queue_drops_its_oldest_message_but_a_consumer_comes_first() -> None:
+    shop = shop_with({"x-max-length": 2})
+    shop.publish(3)
+    assert shop.queue.count() == 2
+    shop.peer.consume(1, "q", no_ack=True)
+    assert shop.numbers() == [1, 2]
+    shop.publish(5)
+    assert shop.numbers() == [3, 4, 5, 6, 7]
+
+
+def test_a_queue_of_length_0_still_serves_consumers_with_room() -> None:
+    shop = shop_with({"x-max-length": 0})
+    shop.qos(1)
+    shop.subscribe("c")
+    shop.publish(2)
+    assert shop.numbers() == [0]
+    assert shop.queue.count() == 0
+
+
+def test_a_queue_that_refuses_takes_what_its_consumers_make_room_for() -> None:
+    shop = shop_with({"x-max-length": 1, "x-overflow": "reject-publish"})
+    shop.qos(2)
+    shop.subscribe("c")
+    shop.publisher.ask(1, ConfirmSelect())
+    shop.publish(5)
+    *refused, taken = shop.publisher.methods()
+    assert shop.numbers() == [0, 1]
+    assert shop.queue.count() == 1
+    assert [nack.delivery_tag for nack in refused if isinstance(nack, BasicNack)] == [4, 5]
+    assert taken == BasicAck(3, True)
+
+
+def test_a_message_that_comes_back_to_a_full_queue_goes_to_a_consumer_with_room_first() -> None:
+    """RabbitMQ drops it, although its consumer waits for it: a deliberate difference."""
+    shop = shop_with({"x-max-length": 2})
+    shop.qos(1)
+    shop.subscribe("c")
+    shop.publish(3)
+    assert shop.numbers() == [0]
+    shop.peer.nack(1, 1)
+    assert shop.numbers() == [0]
+    assert shop.queue.count() == 2
+
+
+def test_a_queue_that_nobody_uses_goes_after_its_time() -> None:
+    shop = shop_with({"x-expires": 100})
+    advance(shop, 60)
+    shop.publish(1)  # publishing is no use
+    advance(shop, 39)
+    assert not shop.queue.deleted
+    advance(shop, 1)
+    assert shop.queue.deleted
+
+
+@pytest.mark.parametrize("use", [BasicGet("q"), QueueDeclare("q", passive=True)])
+def test_a_get_or_a_declare_is_a_use(use: Method) -> None:
+    shop = shop_with({"x-expires": 100})
+    advance(shop, 60)
+    shop.peer.ask(1, use)
+    advance(shop, 99)
+    assert not shop.queue.deleted
+    advance(shop, 1)
+    assert shop.queue.deleted
+
+
+def test_with_a_consumer_a_queue_never_expires_and_after_it_the_time_begins_anew() -> None:
+    shop = shop_with({"x-expires": 100})
+    advance(shop, 60)
+    shop.subscribe("c")
+    advance(shop, 1000)
+    assert not shop.queue.deleted
+    shop.peer.ask(1, BasicCancel("c"))
+    advance(shop, 99)
+    assert not shop.queue.deleted
+    advance(shop, 1)
+    assert shop.queue.deleted
+
+
+def test_a_single_active_consumer_gets_all_until_it_leaves() -> None:
+    shop = shop_with({"x-single-active-consumer": True})
+    shop.peer.open(2)
+    shop.subscribe("a", number=1)
+    shop.subscribe("b", number=2)
+    shop.publish(3)
+    assert shop.shares() == {"a": [0, 1, 2]}
+    shop.peer.tell(1, ChannelClose(200, "bye"))
+    assert shop.shares() == {"b": [0, 1, 2]}
+
+
+def test_nobody_is_exclusive_on_a_queue_with_a_single_active_consumer() -> None:
+    shop = shop_with({"x-single-active-consumer": True})
+    refusal = "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use"
+    assert shop.refused(BasicConsume("q", "c", exclusive=True)) == (403, refusal)
+
+
+def test_a_consumer_of_higher_priority_gets_all_until_it_is_full() -> None:
+    shop = Shop()
+    shop.subscribe("low")
+    shop.qos(2)
+    shop.peer.tell(1, BasicConsume("q", "high", arguments={"x-priority": 10}))
+    shop.peer.methods()
+    shop.publish(5)
+    assert shop.shares() == {"high": [0, 1], "low": [2, 3, 4]}
+
+
+def test_nothing_is_remembered_of_messages_that_came_back_and_went() -> None:
+    shop = shop_with({"x-delivery-limit": 5, "x-message-ttl": 50, "x-max-length": 3})
+    shop.publish(3)
+    for _ in range(3):
+        shop.peer.ask(1, BasicGet("q"))
+    shop.peer.nack(1, 3, multiple=True)
+    shop.publish(1)  # drops one
+    assert len(shop.queue.shelves.returns) == 2
+    advance(shop, 50)  # and these expire
+    assert not shop.queue.shelves.returns
+    assert not shop.queue.shelves.front().deadlines

@@ -106,9 +106,12 @@ def test_a_new_consumer_is_the_last_to_be_asked() -> None:
     crowd = Crowd()
     for tag in "ab":
         crowd.add(tag)
-    crowd.give(2)
+    crowd.give(1)
     crowd.add("c")
-    assert crowd.asked()[0] == "c a b"  # a and b had their turn
+    assert crowd.asked()[0] == "b a c"
+    crowd.give(2)
+    crowd.add("d")
+    assert crowd.asked()[0] == "c b a d"
 
 
 def test_room_that_is_shared_on_a_channel_is_given_one_message_at_a_time() -> None:

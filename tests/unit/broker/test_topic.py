@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.topic import TopicTrie
+from penstock.broker.topic import TopicTrie, split_pattern
 
 CASES = [
     ("a.b.c", "a.b.c", True),
@@ -34,6 +34,18 @@ CASES = [
     ("#.*", "a.b", True),
     ("", "", True),
     ("", "a", False),
+    ("#.*.#", "", False),
+    ("#.*.#", "a", True),
+    ("#.*.#.*", "a", False),
+    ("#.*.#.*", "a.b.c", True),
+    ("a.#.*.#.b", "a.b", False),
+    ("a.#.*.#.b", "a.x.b", True),
+    ("a.#.b.#.c", "a.b.b.c.c", True),
+    ("a.#.b.#.c", "a.c.b", False),
+    (".", "", False),
+    (".", ".", True),
+    ("*.*", ".", True),
+    ("#.a.#", "b.c", False),
     ("a", "A", False),
     ("a.b", "*.b", False),
     ("a.b", "#", False),
@@ -90,3 +102,63 @@ def test_many_hashes_do_not_cost_exponentially() -> None:
     trie.add(".".join(["#"] * 20 + ["end"]), "value")
     assert list(trie.match(".".join(["x"] * 60))) == []
     assert list(trie.match(".".join(["x"] * 60 + ["end"]))) == ["value"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "normal"),
+    [
+        ("", ""),
+        ("a.b", "a.b"),
+        ("#.#", "#"),
+        ("#.*", "*.#"),
+        ("#.*.#.*.#", "*.*.#"),
+        ("*.#", "*.#"),
+        ("a.#.#.b.#.*", "a.#.b.*.#"),
+    ],
+)
+def test_a_run_of_wildcards_has_one_form(pattern: str, normal: str) -> None:
+    assert ".".join(split_pattern(pattern)) == normal
+
+
+def test_patterns_that_mean_the_same_are_still_two() -> None:
+    trie: TopicTrie[str] = TopicTrie()
+    trie.add("#.*", "one")
+    trie.add("*.#", "two")
+    assert sorted(trie.match("a")) == ["one", "two"]
+    trie.remove("*.#", "two")
+    assert list(trie.match("a")) == ["one"]
+    trie.remove("#.*", "one")
+    assert not trie
+
+
+# 255 bytes, the longest a key can be, hold 128 words. What grows with a power of that would never end here.
+LONG = 128
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        (["#"] * LONG, True),
+        (["#", "a"] * (LONG // 2), True),
+        (["*", "#"] * (LONG // 2), True),
+        (["#", "a"] * (LONG // 2 - 1) + ["b"], False),
+        (["#", "*"] * (LONG // 2 - 1) + ["b"], False),
+        (["a", "#"] * (LONG // 2), True),
+        (["*"] * LONG, True),
+        (["*"] * (LONG - 1), False),
+    ],
+)
+def test_the_longest_keys_and_worst_patterns_are_matched_in_time(pattern: list[str], matches: bool) -> None:
+    trie: TopicTrie[str] = TopicTrie()
+    trie.add(".".join(pattern), "value")
+    assert list(trie.match(".".join("a" * LONG))) == (["value"] if matches else [])
+
+
+def test_many_of_the_worst_patterns_at_once_are_matched_in_time() -> None:
+    trie: TopicTrie[int] = TopicTrie()
+    for number in range(1, LONG // 2):
+        trie.add(".".join(["#", "a"] * number), number)
+        trie.add(".".join(["#", "a"] * number + ["*"]), -number)
+        trie.add(".".join(["#", "a"] * number + ["b"]), 0)
+    found = trie.match(".".join("a" * LONG))
+    assert sorted(found) == [*range(1 - LONG // 2, 0), *range(1, LONG // 2)]

@@ -25,6 +25,7 @@ from penstock.amqp.method import (
     TxSelect,
     TxSelectOk,
 )
+from penstock.amqp.table import Table
 from penstock.broker.queue import Queue
 from penstock.broker.transaction import POSTED_BYTES, TRANSACTION_BYTES_MAX, Transaction
 from tests.unit.fakes import FakePeer, House, publish_method
@@ -33,17 +34,17 @@ from tests.unit.fakes import FakePeer, House, publish_method
 class Bank:
     """Channel 1 is in transactions, channel 2 is not."""
 
-    def __init__(self, **arguments: int | str) -> None:
+    def __init__(self, arguments: Table | None = None) -> None:
         self.house = House()
         self.house.clock.advance(1)
-        self.queue: Queue = self.house.queue("q", arguments=dict(arguments))
+        self.queue: Queue = self.house.queue("q", arguments=arguments or {})
         self.peer: FakePeer = self.house.peer()
         self.channel = self.peer.open(1)
         self.peer.open(2)
         assert self.peer.ask(1, TxSelect()) == [TxSelectOk()]
 
-    def publish(self, *bodies: bytes, number: int = 1, **options: bool) -> list[Method]:
-        self.peer.publish(number, "q", *bodies, **options)
+    def publish(self, *bodies: bytes, number: int = 1) -> list[Method]:
+        self.peer.publish(number, "q", *bodies)
         return self.peer.methods()
 
     def get(self, count: int = 1) -> None:
@@ -198,14 +199,14 @@ def test_a_queue_deleted_before_the_commit_does_not_keep_it_waiting(bank: Bank) 
 
 
 def test_a_queue_that_refuses_a_part_of_a_transaction_ends_the_channel() -> None:
-    bank = Bank(**{"x-max-length": 1, "x-overflow": "reject-publish"})
+    bank = Bank({"x-max-length": 1, "x-overflow": "reject-publish"})
     bank.publish(b"0", b"1")
     assert closed(bank.commit()) == (406, "PRECONDITION_FAILED - partial tx completion", (90, 20))
     assert bank.counts() == (1, 0)
 
 
 def test_a_time_to_live_begins_with_the_commit() -> None:
-    bank = Bank(**{"x-message-ttl": 1000})
+    bank = Bank({"x-message-ttl": 1000})
     bank.publish(b"0")
     bank.house.clock.advance(5)
     bank.commit()

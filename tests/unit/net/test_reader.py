@@ -409,3 +409,25 @@ def test_a_reader_tells_its_state() -> None:
     assert repr(dam.peer.reader) == (
         f"<Reader connection peer channels=1 parked_bytes={parked} blocked_by={{channel peer (1)}}>"
     )
+
+
+@pytest.mark.parametrize(
+    "wrong", [QueueDeclare("missing", passive=True), BasicQos(prefetch_size=1)], ids=["channel", "connection"]
+)
+def test_publishes_that_a_wrong_method_overtook_are_not_lost_and_those_behind_it_do_not_count(wrong: Method) -> None:
+    dam = Dam()
+    dam.peer.tell(1, wrong)
+    dam.peer.publish_singly(1, "q", 3)
+    assert dam.lane() == ["1"] * 5
+    dam.channel.mailbox.release()
+    dam.house.run_until_idle()
+    assert dam.queue.count() == 6
+    assert dam.peer.reader.parked_bytes == 0
+
+
+def test_publishes_that_a_wrong_ack_overtook_are_not_lost() -> None:
+    dam = Dam()
+    dam.peer.ack(1, 99)
+    dam.channel.mailbox.release()
+    dam.house.run_until_idle()
+    assert dam.queue.count() == 6
