@@ -48,23 +48,17 @@ class Model:
     def __init__(self, counted: Callable[[int], int]) -> None:
         self.counted = counted  # unacked deliveries of a channel
         self.ready: list[tuple[int, bool]] = []  # number, redelivered; in order of number
-        self.consumers: list[ModelConsumer] = []
-        self.turn = 0  # index of the consumer to be asked next
+        self.consumers: list[ModelConsumer] = []  # in turn: the first is asked first
         self.global_prefetch = dict.fromkeys(CHANNELS, 0)
 
     def deal(self) -> dict[str, list[tuple[int, bool]]]:
         dealt: dict[str, list[tuple[int, bool]]] = {}
         while self.ready:
-            several = len(self.consumers) > 1
-            for offset in range(len(self.consumers)):
-                at = (self.turn + offset) % len(self.consumers)
-                consumer = self.consumers[at]
-                if self.has_room(consumer):
-                    break
-            else:
+            consumer = next((one for one in self.consumers if self.has_room(one)), None)
+            if consumer is None:
                 break
-            if several:
-                self.turn = at + 1
+            last = self.consumers.index(consumer) + 1
+            self.consumers = self.consumers[last:] + self.consumers[:last]
             dealt.setdefault(consumer.tag, []).append(self.ready.pop(0))
             consumer.unacked += not consumer.no_ack
         return dealt
@@ -81,8 +75,6 @@ class Model:
         self.ready = sorted([*self.ready, *((number, True) for number in numbers)])
 
     def remove(self, consumer: ModelConsumer) -> None:
-        at = self.consumers.index(consumer)
-        self.turn -= at < self.turn
         self.consumers.remove(consumer)
 
 
@@ -147,6 +139,7 @@ class Bench:
 
     def consume(self, channel: int, no_ack: bool, prefetch: int) -> None:
         self.peer.tell(channel, BasicQos(0, prefetch))
+        self.model.global_prefetch[channel] = 0  # RabbitMQ's: a limit for consumers takes the channel's away
         self.tags += 1
         consumer = ModelConsumer(f"c{self.tags}", channel, no_ack, prefetch)
         self.peer.consume(channel, "q", consumer.tag, no_ack=no_ack)
