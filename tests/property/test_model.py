@@ -200,6 +200,8 @@ class Bench:
                 self.look_at_delivery(line, method, one.body or b"")
             elif isinstance(method, (BasicAck, BasicNack)):
                 self.look_at_confirm(line, method)
+            elif isinstance(method, BasicCancel):  # of a deleted queue; in any order
+                line.replies.remove(method)
             else:
                 assert line.replies, f"{method} on {line.key} is too much"
                 expected = line.replies.pop(0)
@@ -473,7 +475,7 @@ class Bench:
         note(f"delete {queue.name}")
         self.tell(line, QueueDelete(queue.name))
         line.replies.append(QueueDeleteOk(len(queue.ready)))
-        for consumer in sorted(queue.consumers, key=lambda one: -one.priority):
+        for consumer in queue.consumers:
             consumer.channel.replies.append(BasicCancel(consumer.tag, True))
             consumer.channel.consumers.remove(consumer)
         queue.consumers.clear()
@@ -588,6 +590,9 @@ def step(draw: Any, bench: Bench, action: str, one_by_one: bool) -> None:
         useful = [line for line in useful if line.unacked]
     elif action == "cancel":
         useful = [line for line in useful if line.consumers]
+    elif action == "consume" and bench.kind.letters:
+        # A transaction that is refused ends its channel, and its dead letters may come there before or after that.
+        useful = [line for line in useful if line.mode != TX]
     elif action in ("commit", "rollback"):
         useful = [line for line in useful if line.posted or line.settled]
     if not useful:

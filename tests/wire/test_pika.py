@@ -581,8 +581,8 @@ def test_both_prefetches_hold_at_once(channel: BlockingChannel) -> None:
     for queue in ("a", "b"):
         channel.queue_declare(queue)
         publish(channel, queue, *numbered(10))
-    channel.basic_qos(prefetch_count=3, global_qos=True)
     channel.basic_qos(prefetch_count=2)
+    channel.basic_qos(prefetch_count=3, global_qos=True)
     first, second = Inbox(channel, "a"), Inbox(channel, "b")
     assert (len(first.settle()), len(second.settle())) == (2, 1)
 

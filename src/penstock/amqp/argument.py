@@ -81,6 +81,8 @@ def _read_one(code: str, buf: bytes, pos: int, bounds: Bounds) -> tuple[Argument
     """One argument other than a bit. A string cut short ends behind `buf`, which the caller sees from the position."""
     if code == "s":
         stop = pos + 1 + buf[pos]
+        if stop > len(buf):  # or a character cut in two would be the fault
+            return "", stop
         return buf[pos + 1 : stop].decode("utf-8"), stop
     if code == "n":
         stop = pos + 1 + buf[pos]

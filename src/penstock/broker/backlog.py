@@ -55,6 +55,14 @@ class Backlog:
 
     def pop(self, limit: int, bytes_max: int) -> tuple[Sequence[int], list[Message], bool]:
         """The first messages: positions, messages, and whether they were delivered before."""
+        if not self.returned and not self.runs and not self.measured:
+            ready, first = self.ready, self.head
+            if self.ready_bytes <= bytes_max and len(ready) <= limit:  # all of it, as mostly: one call less
+                messages = list(ready)
+                ready.clear()
+                self.ready_bytes = 0
+                self.head = first + len(messages)
+                return range(first, self.head), messages, False
         if self.returned:
             positions, messages = self._pop_returned(limit, bytes_max)
             if self.measured:

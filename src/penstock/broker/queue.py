@@ -217,17 +217,17 @@ class Queue(Stage):
 
     def _admit(self, item: Arrival) -> None:
         """Message by message, as long as there is space; the rest is refused."""
-        shelves = self.shelves
+        shelves, budget = self.shelves, self.mailbox.scheduler.stage_budget
         numbers = [number for first, last in item.numbers for number in range(first, last + 1)]
         taken: list[tuple[int, int]] = []
         refused: list[tuple[int, int]] = []
         dead: list[Message] = []
         for at, message in enumerate(item.messages):
             fits = shelves.has_space(message)
-            if not fits:
-                self._dispatch(self.mailbox.scheduler.stage_budget)
-                if shelves.timed:
-                    self._give_up(shelves.due(self.mailbox.scheduler.stage_budget), EXPIRED)
+            while not fits and self._dispatch(budget):  # budget or not: consumers may make room for it
+                fits = shelves.has_space(message)
+            if not fits and shelves.timed:
+                self._give_up(shelves.due(budget), EXPIRED)
                 fits = shelves.has_space(message)
             if fits:
                 shelves.append((message,), len(message[1]), item.ttls_ms[at : at + 1] if item.ttls_ms else None)
@@ -269,18 +269,22 @@ class Queue(Stage):
             if shelves.timed:
                 limit = min(limit, backlog.stretch())
             positions, messages, redelivered = backlog.pop(limit, DISPATCH_BYTES_MAX * len(group))
-            self._deliver(group, positions, messages, redelivered)
+            if len(group) == 1:
+                self._give(group[0], positions, messages, redelivered)
+            else:
+                self._deal(group, positions, messages, redelivered)
+            if subscribers.count > 1:
+                subscribers.gave(group, len(messages))
+            self.delivered_count += len(messages)
             given += len(messages)
         return given
 
-    def _deliver(
+    def _deal(
         self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
     ) -> None:
-        self.delivered_count += len(messages)
+        """One each in turn."""
         count = len(group)
-        if count == 1:
-            self._give(group[0], positions, messages, redelivered)
-        elif self.subscribers.shares_channel:
+        if self.subscribers.shares_channel:
             # In order on the wire of a channel, whichever of its consumers a message is for.
             for i in range(len(messages)):
                 self._give(group[i % count], positions[i : i + 1], messages[i : i + 1], redelivered)
@@ -288,8 +292,6 @@ class Queue(Stage):
             # Consumer i gets messages i, i + count, i + 2 * count …: round robin, but a batch for each.
             for i in range(min(count, len(messages))):
                 self._give(group[i], positions[i::count], messages[i::count], redelivered)
-        if self.subscribers.count > 1:
-            self.subscribers.gave(group, len(messages))
 
     def _give(
         self, consumer: Consumer, positions: Sequence[int], messages: Sequence[Message], redelivered: bool
@@ -457,6 +459,7 @@ class Queue(Stage):
     def _end(self, asker: Channel | None, ok: Method | None) -> None:
         self.deleted = True
         self._on_delete(self)
+        self.owner = None  # routes remembered in publishes may still lead here; they must not keep a connection alive
         consumers = self.subscribers.clear()
         for consumer in consumers:
             consumer.active = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,9 +41,8 @@ def read(wire: bytes) -> Properties:
     return decode_properties(wire, content.FLAGS_OFFSET, content.properties_end(wire))
 
 
-def but(properties: Properties, **changes: object) -> Properties:
-    fields = {name: getattr(properties, name) for name in Properties.__slots__}
-    return Properties(**(fields | changes))
+def but(properties: Properties, **changes: Any) -> Properties:
+    return replace(properties, **changes)
 
 
 @pytest.mark.parametrize("properties", [ALL, Properties(), Properties(headers={}), Properties(timestamp=5)])

@@ -457,3 +457,10 @@ def test_expired_messages_take_no_space_from_what_comes_with_them() -> None:
     morgue = Morgue({"x-max-length": 1, "x-overflow": "reject-publish", "x-message-ttl": 0})
     morgue.publish(b"0", b"1", b"2")
     assert morgue.bodies() == [b"0", b"1", b"2"]
+
+
+def test_nothing_is_refused_while_consumers_can_make_room_however_small_the_budget() -> None:
+    morgue = Morgue({"x-max-length-bytes": 8, "x-overflow": "reject-publish"}, stage_budget=1)
+    morgue.peer.tell(1, BasicConsume("q", "c", no_ack=True))
+    morgue.publish(b"1234", b"1234", b"12345")
+    assert morgue.peer.bodies() == [b"1234", b"1234", b"12345"]
