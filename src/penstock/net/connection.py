@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.broker.vhost import VHost
 
 CLOSING: Final = "closing"  # connection.close sent: waiting for close-ok, ignoring the rest
+REFUSED: Final = "refused"  # wrong before it has logged in: nothing more is said, and soon the socket is closed
 CLOSED: Final = "closed"
 REFUSED_DELAY_S: Final = 3.0  # RabbitMQ's: how long a wrong client waits before it is closed without a word
 CLOSE_OK_TIMEOUT_S: Final = 30.0  # RabbitMQ's: how long a client may take to answer or to hang up
@@ -197,7 +198,7 @@ class Connection(asyncio.Protocol):
         self._writer.close()
         self._leave()
         self._let_go()
-        if self.user and was not in (CLOSING, CLOSED):
+        if self.user and was not in (CLOSING, CLOSED, REFUSED):
             self._log.info(
                 "connection lost",
                 peer=self.name,
@@ -237,7 +238,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def _receive(self, item: Item) -> None:
-        if self.state == CLOSING or self.state == CLOSED:
+        if self.state == CLOSING or self.state == CLOSED or self.state == REFUSED:
             self._receive_closing(item)
         elif item.channel and self.reader is not None and self.state == handshake.RUNNING:
             self.reader.receive(item)
@@ -251,7 +252,7 @@ class Connection(asyncio.Protocol):
             self._close_socket()
 
     def _receive_closing(self, item: Item) -> None:
-        if item.channel or not isinstance(item, Command):
+        if item.channel or not isinstance(item, Command) or self.state == REFUSED:
             return
         if isinstance(item.method, ConnectionCloseOk):
             self._close_socket()
@@ -334,16 +335,17 @@ class Connection(asyncio.Protocol):
     # The end, in its four ways: by our error, by the client's wish, by a client that is not let in, by a dead socket.
 
     def fail(self, error: CloseConnection) -> None:
-        if self.state in (CLOSING, CLOSED):
+        if self.state in (CLOSING, CLOSED, REFUSED):
             return
         self._log.warning(
             "connection closed with an error", peer=self.name, user=self.user, code=error.code, text=error.text
         )
         told = self.state in (handshake.OPENING, handshake.RUNNING) or error.code == ACCESS_REFUSED
-        self.state = CLOSING
         if not told:
+            self.state = REFUSED
             self._restart_timer(REFUSED_DELAY_S)
             return
+        self.state = CLOSING
         self._leave()
         self.send(ConnectionClose(error.code, error.text, error.class_id, error.method_id))
         self._restart_timer(REFUSED_DELAY_S if error.code == ACCESS_REFUSED else CLOSE_OK_TIMEOUT_S)
@@ -378,7 +380,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, reason: str) -> None:
         self._log.warning("handshake refused", peer=self.name, reason=reason)
-        self.state = CLOSING
+        self.state = REFUSED
         self._restart_timer(REFUSED_DELAY_S)
 
     def _restart_timer(self, delay_s: float) -> None:
@@ -392,6 +394,7 @@ class Connection(asyncio.Protocol):
     def _close_socket(self) -> None:
         self._timer.cancel()
         self.state = CLOSED
+        self._writer.flush()  # a client may answer a close before it has seen it
         self._transport.close()
         self._timer = self.broker.scheduler.clock.call_later(LINGER_S, self._transport.abort)
 

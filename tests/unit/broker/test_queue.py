@@ -30,6 +30,7 @@ from penstock.amqp.method import (
     QueuePurge,
     QueuePurgeOk,
 )
+from penstock.amqp.properties import Properties, encode_properties
 from penstock.amqp.table import Table
 from penstock.broker.queue import Queue
 from tests.unit.fakes import FakePeer, House, Said, make_wire, publish_method
@@ -547,6 +548,17 @@ def test_a_message_expires_at_the_head_without_anybody_asking() -> None:
     assert shop.queue.count() == 2
     advance(shop, 1)
     assert shop.queue.count() == 0
+
+
+def test_a_message_that_overtook_others_by_its_priority_expires_in_its_time() -> None:
+    shop = shop_with({"x-max-priority": 5})
+    shop.publish(1)
+    shop.peer.publish(1, "q", b"urgent", properties=encode_properties(Properties(priority=5, expiration="50")))
+    shop.house.run_until_idle()
+    advance(shop, 49)
+    assert shop.queue.count() == 2
+    advance(shop, 1)
+    assert shop.queue.count() == 1
 
 
 def test_an_expired_message_is_not_got() -> None:
