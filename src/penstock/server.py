@@ -127,9 +127,12 @@ class Server:
         from penstock.management.listen import ManagementListener
 
         assert self.broker is not None
-        self.management = ManagementListener(application(Admin(self.broker), self._authenticate))
+        self.management = ManagementListener(application(Admin(self.broker), self._authenticate), self._management_told)
         with _cannot_listen(host, port):
             self.management_host, self.management_port = await self.management.start(host, port)
+
+    def _management_told(self, text: str) -> None:
+        self.log.warning("management", text=text)
 
     async def _authenticate(self, user: str, password: str, host: str) -> tuple[str, ...] | None:
         assert self.broker is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,13 +27,13 @@ class Http:
     """A client of the API."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self.url = url
 
     def ask(
         self, method: str, path: str, body: Any = None, user: str = "guest", password: str = "guest"
     ) -> tuple[int, Any]:
         """Status and decoded body."""
-        request = urllib.request.Request(f"{self._url}api/{path}", method=method)
+        request = urllib.request.Request(f"{self.url}api/{path}", method=method)
         request.add_header("Authorization", "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
         if body is not None:
             request.data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -225,3 +226,23 @@ def test_channel_close_is_the_only_answer_to_a_refused_method(http: Http, client
     http.put("permissions/%2F/guest", {"configure": "^$", "write": ".*", "read": ".*"})
     client.send(QueueDeclare("q"))
     assert isinstance(client.read_method()[1], ChannelClose)
+
+
+def test_what_is_no_http_is_answered_400_and_logged_in_one_line(broker: LiveBroker, http: Http) -> None:
+    with socket.create_connection(("127.0.0.1", broker.manage()), 10) as peer:
+        peer.sendall(b"\x00\x01\x02\r\n\r\n")
+        assert peer.recv(100).startswith(b"HTTP/1.1 400")
+    wait_until(lambda: 'management text="Invalid HTTP request received."' in broker.log, what="a log line")
+
+
+def test_a_path_or_method_that_does_not_exist_is_404_or_405(http: Http) -> None:
+    request = urllib.request.Request(http.url + "api/nothing")
+    with pytest.raises(urllib.error.HTTPError) as missing:
+        urllib.request.urlopen(request, timeout=10)
+    missing.value.close()
+    assert missing.value.code == 404
+    request = urllib.request.Request(http.url + "api/whoami", method="DELETE")
+    with pytest.raises(urllib.error.HTTPError) as wrong:
+        urllib.request.urlopen(request, timeout=10)
+    wrong.value.close()
+    assert wrong.value.code == 405

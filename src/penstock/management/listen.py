@@ -6,8 +6,9 @@ Place: server.py starts and stops it. Not here: what a request does (api.py).
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -28,8 +29,20 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
+class _Reports(logging.Handler):
+    """uvicorn's words, for the broker's log."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report(self.format(record))
+
+
 class ManagementListener:
-    def __init__(self, application: ASGIApp) -> None:
+    def __init__(self, application: ASGIApp, report: Callable[[str], None]) -> None:
+        """`report` gets what an operator should know, a bug with its traceback too."""
         config = uvicorn.Config(
             application,
             http="h11",
@@ -43,6 +56,7 @@ class ManagementListener:
             server_header=False,
         )
         self._server = _Uvicorn(config)
+        self._reports = _Reports(report)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -59,6 +73,9 @@ class ManagementListener:
             bound.close()
             raise
         name = bound.getsockname()
+        logger = logging.getLogger("uvicorn.error")
+        logger.addHandler(self._reports)
+        logger.propagate = False
         self._task = asyncio.create_task(self._server.serve([bound]))
         return str(name[0]), int(name[1])
 
@@ -67,3 +84,4 @@ class ManagementListener:
             self._server.should_exit = True
             await self._task
             self._task = None
+            logging.getLogger("uvicorn.error").removeHandler(self._reports)
