@@ -309,7 +309,7 @@ def test_without_uvloop_the_broker_runs_on_the_loop_of_asyncio(serve_process: Se
         client.ask(QueueDeclare("q"), QueueDeclareOk)
         for number in range(1000):
             client.publish("q", b"%d" % number)
-        assert client.ask(QueueDeclare("q", passive=True), QueueDeclareOk).message_count == 1000
+        wait_until(lambda: client.ask(QueueDeclare("q", passive=True), QueueDeclareOk).message_count == 1000)
         client.close()
     assert process.terminate() == 0
 
