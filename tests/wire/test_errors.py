@@ -609,3 +609,20 @@ def test_a_peer_that_sends_heartbeats_only_stays(broker: LiveBroker) -> None:
             client.read_heartbeat()
             client.beat()
         client.open()
+
+
+@pytest.mark.parametrize("broker", [{"limits.ack_timeout_s": "1"}], indirect=True)
+def test_a_delivery_that_is_kept_too_long_closes_its_channel_and_goes_to_another_consumer(
+    broker: LiveBroker, client: RawClient
+) -> None:
+    client.open(2)
+    client.publish("q", b"x")
+    client.ask(BasicConsume("q", "slow"), BasicConsumeOk)
+    client.expect(BasicDeliver)
+    client.read_content()
+    close = client.expect_channel_close()
+    assert (close.reply_code, close.class_id, close.method_id) == (406, 0, 0)
+    assert "delivery acknowledgement on channel 1 timed out. Timeout value used: 1000 ms" in close.reply_text
+    client.ask(BasicConsume("q", "quick", no_ack=True), BasicConsumeOk, 2)
+    assert client.expect(BasicDeliver, 2).redelivered
+    assert client.read_content(2).body == b"x"

@@ -35,10 +35,7 @@ class Deliveries:
             if tag == self._oldest:
                 self._oldest = tag + 1
             return [(tag, delivery)]
-        if tag == 0:
-            tag = self.next_tag - 1
-        elif tag not in unacked:
-            raise _unknown(tag)
+        tag = self._last(tag)
         taken = [(number, unacked.pop(number)) for number in range(self._oldest, tag + 1) if number in unacked]
         self._oldest = tag + 1
         return taken
@@ -59,10 +56,7 @@ class Deliveries:
             if tag == self._oldest:
                 self._oldest = tag + 1
             return
-        if tag == 0:
-            tag = self.next_tag - 1
-        elif tag not in unacked:
-            raise _unknown(tag)
+        tag = self._last(tag)
         last: Consumer | None = None
         positions = []
         pop = unacked.pop
@@ -76,6 +70,14 @@ class Deliveries:
                 positions = settled.setdefault(consumer, [])
             positions.append(position)
         self._oldest = tag + 1
+
+    def _last(self, tag: int) -> int:
+        """With multiple: the tag up to which all are meant; 0 means all there are."""
+        if tag == 0:
+            return self.next_tag - 1
+        if tag not in self.unacked:
+            raise _unknown(tag)
+        return tag
 
     def put_back(self, taken: list[tuple[int, Delivery]]) -> None:
         """These are unacked again: their transaction was rolled back."""

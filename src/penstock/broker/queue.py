@@ -44,6 +44,7 @@ from penstock.broker.casts import (
     answer_as_deleted,
 )
 from penstock.broker.consumer import Consumer
+from penstock.broker.deadletter import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, DeadLetters
 from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
 from penstock.broker.shelves import NS_PER_MS, Shelves
 from penstock.broker.subscribers import Subscribers
@@ -52,15 +53,9 @@ from penstock.runtime import Mailbox, Scheduler, Timer
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
-    from penstock.broker.deadletter import DeadLetters
     from penstock.broker.peer import Peer
 
 DISPATCH_BYTES_MAX: Final = 262_144  # given to one consumer in one round: about what a socket takes at once
-
-EXPIRED: Final = "expired"
-MAXLEN: Final = "maxlen"
-DELIVERY_LIMIT: Final = "delivery_limit"
-NACKED: Final = "rejected"
 
 
 class Queue(Stage):
@@ -336,7 +331,7 @@ class Queue(Stage):
             for position in item.positions:
                 del unacked[position]
         else:
-            self._give_up([unacked.pop(position) for position in item.positions], NACKED)
+            self._give_up([unacked.pop(position) for position in item.positions], REJECTED)
         if self.shelves.timed or self.shelves.returns:
             self.shelves.forget(item.positions)
 

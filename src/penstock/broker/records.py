@@ -29,7 +29,6 @@ OPERATOR_POLICY: Final = "operator_policy"
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
 VHOST_LIMIT: Final = "vhost_limit"
-USER_LIMIT: Final = "user_limit"
 
 
 def queue_is_kept(queue: Queue) -> bool:

@@ -50,7 +50,7 @@ class Shelves:
 
     def apply(self, options: Options) -> None:
         self._options = options
-        limited = options.max_length != NONE or options.max_length_bytes != NONE
+        limited = options.has_limit()
         self.bounded = limited and options.overflow == DROP_HEAD
         self.refuses = limited and options.overflow != DROP_HEAD
         self.plain = not self.several and not self.refuses and options.message_ttl_ms == NONE
