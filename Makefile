@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py)
 
-.PHONY: help setup run test check format compile interpreted fresh differential bench fuzz lock node clean distclean
+.PHONY: help setup run test check format compile interpreted fresh differential bench overload backlog slowdisk fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -104,6 +104,15 @@ differential: setup fresh ## play one script of methods to Penstock and to Rabbi
 
 bench: setup fresh ## compare with RabbitMQ on this machine, in turns
 	@$(BIN)/python bench/compare.py $(ARGS)
+
+overload: setup fresh ## the same with publishers that send more than is taken
+	@$(BIN)/python bench/overload.py $(ARGS)
+
+backlog: setup fresh ## ten million messages in a queue and out again, and the memory that takes
+	@$(BIN)/python bench/backlog.py $(ARGS)
+
+slowdisk: setup fresh ## a publisher outruns a slow store: who is held
+	@$(BIN)/python bench/slowdisk.py $(ARGS)
 
 # What is found becomes a file in fuzz/corpus and a failing test. Interpreted, because compiled code shows no coverage.
 SECONDS ?= 60

@@ -2,138 +2,69 @@
 
 Starts both brokers on free loopback ports, plays every scenario of `penstock perf` A B A B …, prints the table and
 writes bench/results/latest.json. Where rabbitmq-server is not installed, Penstock is measured alone. The defaults take
-about five minutes: 13 scenarios, 2 brokers, 3 rounds of 2 seconds, each with a second of warm-up.
-Not here: the load (src/penstock/perf), how RabbitMQ is started (src/penstock/perf/rabbitmq.py).
+about nine minutes: 25 scenarios, 2 brokers, 3 rounds of 2 seconds, each with its warm-up.
+Not here: the load (src/penstock/perf), how brokers are started (brokers.py), what happens in overload (overload.py).
 """
 
 import argparse
 import json
 import os
 import platform
-import queue
-import re
-import signal
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, NoReturn
+
+from brokers import brokers, end_with_us, fail, running, tell
 
 from penstock.client.connection import ClientError
 from penstock.perf.command import measured, show
-from penstock.perf.rabbitmq import NotInstalled, NotStarted, RabbitMQ, running_rabbitmq
+from penstock.perf.rabbitmq import NotStarted
 from penstock.perf.run import ALL, ROUNDS, Report, UnknownScenario, choose
 
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
-SECONDS = 2.0  # with three rounds, `make bench` stays below six minutes
-START_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 20
-READY = re.compile(r"^ready: amqp ([^\s,]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Penstock:
-    uri: str
-    pid: int
-
-
-@contextmanager
-def running_penstock() -> Iterator[Penstock]:
-    """Start the broker in this environment on free ports with a data directory of its own; stop it at the end."""
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        command = [sys.executable, "-m", "penstock", "serve", "--listen", "127.0.0.1:0"]
-        command += ["--management", "127.0.0.1:0", "--data", f"{directory}/data"]
-        with open(f"{directory}/log", "w+") as log:
-            # Its own session: Ctrl-C is for us, and we stop the broker when the objects of the run are deleted.
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
-            try:
-                yield Penstock(f"amqp://guest:guest@{_ready_address(process, log)}/%2f", process.pid)
-            finally:
-                _stop(process)
+SECONDS = 2.0  # with three rounds, `make bench` stays below ten minutes
 
 
 def main() -> int:
     options = _options()
-    # SIGTERM as Ctrl-C: brokers must not outlive us.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_us()
+    begun_s = time.monotonic()
     try:
         choose(options.scenarios)
         report = _compare(options)
     except KeyboardInterrupt:
-        _fail("stopped", 130)
+        fail("stopped", 130)
     except UnknownScenario as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except (ClientError, NotStarted) as error:
-        _fail(str(error), 1)
+        fail(str(error), 1)
     show(report, options.json)
     _write(report)
+    tell(f"took {time.monotonic() - begun_s:.0f} s")
     return 1 if report.errors else 0
 
 
 def _compare(options: argparse.Namespace) -> Report:
     with ExitStack() as stack:
-        rabbitmq = _rabbitmq(stack)
-        penstock = stack.enter_context(running_penstock())
+        found = [stack.enter_context(running(broker, {})) for broker in brokers()]
+        first, second = found[0], found[1] if len(found) > 1 else None
         return measured(
             options.scenarios,
-            penstock.uri,
-            rabbitmq.uri if rabbitmq else None,
+            first.uri,
+            second.uri if second else None,
             options.seconds,
             options.rounds,
-            pid=penstock.pid,
-            compare_pid=rabbitmq.pid if rabbitmq else None,
+            pid=first.pid,
+            compare_pid=second.pid if second else None,
         )
-
-
-def _rabbitmq(stack: ExitStack) -> RabbitMQ | None:
-    try:
-        return stack.enter_context(running_rabbitmq())
-    except NotInstalled as error:
-        print(f"bench: {error}; Penstock is measured alone", file=sys.stderr)
-        return None
-
-
-def _ready_address(process: subprocess.Popen[str], log: IO[str]) -> str:
-    """host:port from the line that says ready. A thread goes on reading: a full pipe would stop the broker."""
-    assert process.stdout is not None
-    lines: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True).start()
-    try:
-        while line := lines.get(timeout=START_TIMEOUT_S):
-            if found := READY.match(line):
-                return found[1]
-        why = f"ended with code {process.wait()}"
-    except queue.Empty:
-        why = f"was not ready within {START_TIMEOUT_S} s"
-    log.seek(0)
-    told = log.read().strip().splitlines()
-    raise NotStarted(f"penstock serve {why}: {told[-1] if told else 'it said nothing'}")
-
-
-def _read_lines(stdout: IO[str], lines: "queue.Queue[str]") -> None:
-    for line in stdout:
-        lines.put(line)
-    lines.put("")
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _write(report: Report) -> None:
     machine = {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps({"machine": machine, **report.as_json()}, indent=2, ensure_ascii=False) + "\n")
-    print(f"bench: written to {RESULTS}", file=sys.stderr)
+    tell(f"written to {RESULTS}")
 
 
 def _options() -> argparse.Namespace:
@@ -146,11 +77,6 @@ def _options() -> argparse.Namespace:
     if options.seconds <= 0 or options.rounds < 1:
         parser.error("--seconds must be above 0 and --rounds at least 1")
     return options
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    print(f"bench: {text}", file=sys.stderr)
-    raise SystemExit(code)
 
 
 if __name__ == "__main__":

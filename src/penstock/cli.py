@@ -86,7 +86,6 @@ def serve(
 
 
 def _ready(server: Server) -> None:
-    server.log.warning("messages are kept in memory only: the store is not built yet, a restart loses them")
     tls = f", amqps {_shown(server.tls_host)}:{server.tls_port}" if server.tls_port else ""
     http = f", management http://{_shown(server.management_host)}:{server.management_port}/"
     management = http if server.management_port else ""

@@ -60,6 +60,19 @@ def seconds(text: str) -> float:
     return number
 
 
+def number(least: float, most: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not least <= found <= most:  # nor NaN
+            raise ValueError(f"{text} is out of range: {least:g} to {most:g}")
+        return found
+
+    return parse
+
+
 def one_of(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -80,6 +93,24 @@ SETTINGS: Final = (
         True,
     ),
     Setting("credit.channel_queue_bytes", "16777216,8388608", Spec.parse, "the same", True),
+    Setting(
+        "credit.queue_store", "2000,500", Spec.parse, "RabbitMQ's for its message store; every persistent message", True
+    ),
+    Setting("credit.queue_store_bytes", "16777216,8388608", Spec.parse, "as between channel and queue", True),
+    Setting(
+        "store.journal_bytes",
+        "67108864",
+        at_least(65536, 1 << 31),
+        "then a checkpoint: about a second of background work, and what a start after kill -9 has to read",
+    ),
+    Setting("store.embed_below_bytes", "4096", at_least(1, 1 << 20), "RabbitMQ's; larger bodies are stored once"),
+    Setting(
+        "store.cache_bytes",
+        "67108864",
+        at_least(0),
+        "messages in RAM that are on disk too; more of them is no faster, as the kernel caches files",
+        True,
+    ),
     Setting("limits.frame_max_bytes", "131072", at_least(4096, 1 << 30), "what RabbitMQ offers in tune"),
     Setting("limits.channel_max", "2047", at_least(1, 65535), "what RabbitMQ offers in tune"),
     Setting("limits.message_bytes", "536870912", at_least(0), "RabbitMQ's hard limit; larger bodies are refused, 406"),
@@ -113,8 +144,38 @@ SETTINGS: Final = (
         "RabbitMQ's; a consumer that keeps a delivery longer loses its channel, 406; 0 is never",
     ),
     Setting("limits.heartbeat_s", "60", at_least(0, 65535), "what RabbitMQ offers in tune; 0 is none"),
+    Setting(
+        "alarms.memory_bytes_high",
+        "0",
+        at_least(0),
+        "memory used by the process that blocks publishers; 0: memory_relative_high counts, which fits any machine",
+        True,
+    ),
+    Setting(
+        "alarms.memory_relative_high",
+        "0.6",
+        number(0, 1),
+        "the same as a part of the machine's memory or of the control group's limit; room for what is under way",
+        True,
+    ),
+    Setting("alarms.disk_free_bytes_low", "50000000", at_least(0), "RabbitMQ's; below it publishers are blocked", True),
+    Setting(
+        "alarms.disk_free_relative_low",
+        "0",
+        number(0, 1000),
+        "the same as a part of the memory there is; 0 is none: how large a disk must be depends on its use",
+        True,
+    ),
+    Setting(
+        "alarms.blocked_deadline_s",
+        "0",
+        number(0, 1e6),
+        "how long alarms may block a publisher before it is closed, 320; 0 is for ever, as in RabbitMQ",
+        True,
+    ),
     Setting("faults.channel_delay_us", "0", at_least(0), "for rehearsals: slows every channel down, per message"),
     Setting("faults.queue_delay_us", "0", at_least(0), "for rehearsals: slows every queue down, per message"),
+    Setting("faults.store_sync_delay_ms", "0", at_least(0), "for rehearsals: slows every sync of the store down", True),
     Setting("tls.certificate", "", str, "a PEM file, with the chain; empty, so no TLS, until there is one"),
     Setting("tls.key", "", str, "a PEM file without a password; empty: the key is in tls.certificate"),
     Setting("tls.ca", "", str, "a PEM file: who may have signed clients' certificates; the system's sign for anybody"),
@@ -154,10 +215,11 @@ BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 class Config:
     """The settings in force."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_texts", "_values")
 
     def __init__(self, given: Mapping[str, str] | None = None) -> None:
         self._values = {setting.name: setting.parse(setting.default) for setting in SETTINGS}
+        self._texts = {setting.name: setting.default for setting in SETTINGS}
         for name, text in (given or {}).items():
             self.set(name, text)
 
@@ -169,6 +231,11 @@ class Config:
             self._values[name] = setting.parse(text)
         except ValueError as error:
             raise ConfigError(f"setting {name}: {error}") from None
+        self._texts[name] = text
+
+    def text(self, name: str) -> str:
+        """As it was given."""
+        return self._texts[name]
 
     def integer(self, name: str) -> int:
         value = self._values[name]

@@ -178,10 +178,7 @@ class Broker:
     def purge(self, name: str | None = None, vhost: str = "/") -> int:
         """Drop the ready messages of this queue, or of all queues of the vhost; how many there were."""
         queues = [self._queue(name, vhost)] if name is not None else list(self.core.vhosts[vhost].queues.values())
-        purged = sum(queue.count() for queue in queues)
-        for queue in queues:
-            queue.shelves.clear()
-        return purged
+        return sum(queue.purge() for queue in queues)
 
     def _queue(self, name: str, vhost: str) -> Queue:
         found = self.core.vhosts.get(vhost)

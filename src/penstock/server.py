@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Final
 from penstock import __version__
 from penstock.amqp.bounds import Bounds
 from penstock.broker.admin import Admin
+from penstock.broker.alarms import Watch
 from penstock.broker.broker import Broker
 from penstock.broker.definitions import import_definitions, restore
 from penstock.broker.ledger import NO_LEDGER
 from penstock.broker.plan import DefinitionsError
+from penstock.broker.vault import Record, Vault
 from penstock.config import Config
 from penstock.credit import Hop, Spec
+from penstock.messages import DIRECTORY, follow, open_messages
 from penstock.net.clock import LoopClock
 from penstock.net.connection import is_loopback
 from penstock.net.limits import Limits
@@ -32,13 +35,20 @@ from penstock.runtime import FakeClock, Scheduler
 from penstock.runtime.clock import Clock
 from penstock.store.definitions import DefinitionError, DefinitionStore
 from penstock.store.document import read_document
+from penstock.store.files import Files
 from penstock.store.lock import DirectoryInUse, DirectoryLock
+from penstock.store.recovery import StoreError
+from penstock.tuning import Tuning, thresholds
+from penstock.vitals import Vitals
 
 if TYPE_CHECKING:
     from penstock.management.listen import ManagementListener
 
 # Messages are many small containers that form no cycles: looking through them often costs time and finds nothing.
 GC_THRESHOLDS: Final = (50_000, 20, 100)
+
+
+LAST_TURNS_MAX: Final = 10_000  # of the scheduler, before the store is closed: far more than credit lets pile up
 
 
 class StartError(Exception):
@@ -48,14 +58,18 @@ class StartError(Exception):
 class Server:
     """A broker on a port, in the running event loop."""
 
-    def __init__(self, config: Config, data: Path | None = None) -> None:
-        """Without a data directory nothing is kept."""
+    def __init__(self, config: Config, data: Path | None = None, files: Files | None = None) -> None:
+        """Without a data directory nothing is kept. `files` is the disk that messages go to, for tests of a bad one."""
         self.config = config
         self.data = data
+        self._files = files or Files()
+        self.vault: Vault | None = None
         self.store: DefinitionStore | None = None
         self._lock: DirectoryLock | None = None
         self.log = Log(config.word("log.level"), config.word("log.format") == "json")
         self.broker: Broker | None = None
+        self.tuning: Tuning | None = None
+        self._watch: Watch | None = None
         self.listener: Listener | None = None
         self.certificates: Certificates | None = None
         self.host = ""
@@ -82,11 +96,16 @@ class Server:
         self.broker.users.loopback_only = frozenset(
             name.strip() for name in config.word("users.loopback_only").split(",")
         )
+        self.broker.alarms.told = self._alarm_told
+        self.broker.alarms.thresholds = thresholds(config)
+        self.tuning = Tuning(config, self.broker)
         try:
             self._restore(self.broker, loop)
         except StartError:
             await self.stop()
             raise
+        if self.vault is not None:
+            follow(self.tuning, config, self.vault)
         limits = Limits(
             frame_max=config.integer("limits.frame_max_bytes"),
             channel_max=config.integer("limits.channel_max"),
@@ -103,6 +122,8 @@ class Server:
                 unfinished_bytes=config.integer("limits.unfinished_bytes"),
             ),
         )
+        self._watch = Watch(scheduler.clock, self.broker.alarms, Vitals(self.data))
+        self._watch.start()
         self.listener = Listener(self.broker, limits, self.log)
         try:
             if tls is not None:  # before any port is open: a wrong certificate is the operator's first news
@@ -127,9 +148,19 @@ class Server:
         from penstock.management.listen import ManagementListener
 
         assert self.broker is not None
-        self.management = ManagementListener(application(Admin(self.broker), self._authenticate), self._management_told)
+        self.management = ManagementListener(
+            application(Admin(self.broker, self.tuning), self._authenticate), self._management_told
+        )
         with _cannot_listen(host, port):
             self.management_host, self.management_port = await self.management.start(host, port)
+
+    def _alarm_told(self, source: str, reason: str) -> None:
+        if reason:
+            self.log.warning("alarm", source=source, reason=reason, effect="publishers are blocked")
+        else:
+            left = self.broker.alarms.reasons() if self.broker is not None else {}
+            effect = f"publishers stay blocked: {', '.join(left)}" if left else "publishers go on"
+            self.log.info("alarm over", source=source, effect=effect)
 
     def _management_told(self, text: str) -> None:
         self.log.warning("management", text=text)
@@ -149,15 +180,26 @@ class Server:
             if self.data is not None:
                 self._lock = DirectoryLock(self.data)
                 self.store = DefinitionStore(self.data, loop.call_soon_threadsafe, self._store_told)
-                records = self.store.load()
+                records: list[Record] = list(self.store.load())
+                self.vault = open_messages(
+                    self.data / DIRECTORY,
+                    self._files,
+                    self.config,
+                    broker,
+                    self.store,
+                    records,
+                    loop.call_soon_threadsafe,
+                    self.log,
+                )
                 warnings += restore(broker, records, self.store, with_defaults=not file).warnings
+                self.vault.begin()
             elif file:
                 restore(broker, [], NO_LEDGER, with_defaults=False)
             if file:
                 summary = import_definitions(broker, read_document(Path(file)))
                 warnings += summary.warnings
                 self.log.info("definitions imported", file=file, summary=summary.line())
-        except (DirectoryInUse, DefinitionError) as error:
+        except (DirectoryInUse, DefinitionError, StoreError) as error:
             raise StartError(str(error)) from None
         except DefinitionsError as error:
             raise StartError(f"definitions: {error}") from None
@@ -190,16 +232,32 @@ class Server:
             self.certificates.stop()
         if self.management is not None:
             await self.management.stop()
+        if self._watch is not None:
+            self._watch.stop()
         if self.broker is not None:
             self.broker.ack_timeout.stop()
         if self.listener is not None:
             await self.listener.stop()
+        if self.vault is not None:  # until now a client may publish something
+            self._finish_work()
+            if not self.vault.store.close():
+                self.log.error("messages are lost", reason=self.vault.store.trouble)
+            self.vault = None
         if self.store is not None:  # last: until now a client may change something
             self.store.close()
             self.store = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _finish_work(self) -> None:
+        """All clients are gone: what they sent last still has its turn, acks above all."""
+        assert self.broker is not None
+        scheduler = self.broker.scheduler
+        for _ in range(LAST_TURNS_MAX):
+            if not scheduler.runnable:
+                return
+            scheduler.turn()
 
 
 @contextmanager
@@ -271,9 +329,10 @@ async def serve(
     tls: tuple[str, int] | None = None,
     data: Path | None = None,
     management: tuple[str, int] | None = None,
+    files: Files | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT."""
-    server = Server(config, data)
+    server = Server(config, data, files)
     await server.start(host, port, tls)
     if management is not None:
         try:

@@ -33,9 +33,12 @@ ARROWS: dict[str, frozenset[str]] = {
     "flow": frozenset({"credit"}),
     "management": frozenset({"broker.snapshot", "broker.admin", "flow"}),
     "server": EVERYTHING,
+    "messages": EVERYTHING,  # a part of the server
     "cli": EVERYTHING,
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),
+    "tuning": frozenset({"config", "broker"}),  # how a running broker follows a setting
+    "vitals": frozenset(),  # reads the machine
     "embed": frozenset({"server", "config", "net", "broker"}),  # a server inside a Python program
     "testing": frozenset({"embed"}),
     "__main__": frozenset({"cli"}),

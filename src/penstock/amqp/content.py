@@ -20,14 +20,14 @@ FLAGS_OFFSET: Final = 19  # where the property flags begin in a wire
 class Coming:
     """A content that is still coming: whole frames in `parts`, then, if they come small, bare bytes in `crumbs`."""
 
-    __slots__ = ("crumbs", "dropped", "headed", "kept", "left", "parts", "plain", "publish")
+    __slots__ = ("crumbs", "dropped", "headed", "kept", "left", "mode", "parts", "publish")
 
     def __init__(self, publish: Publish) -> None:
         self.publish = publish
         self.parts: list[bytes | memoryview] = []
         self.crumbs = bytearray()
         self.headed = False
-        self.plain = True
+        self.mode = 0  # as properties.py:check_properties says
         self.left = 0
         self.kept = 0  # bytes in parts and crumbs
         self.dropped = False

@@ -16,7 +16,7 @@ from typing import Final
 from penstock.amqp.bounds import UNBOUNDED, Bounds
 from penstock.amqp.close import COMMAND_INVALID, UNEXPECTED_FRAME, CloseConnection
 from penstock.amqp.content import FLAGS_OFFSET, Coming
-from penstock.amqp.fault import bad_frame, bad_publish, frame_too_large, not_open, unexpected, unfinished, wrong_class
+from penstock.amqp.fault import bad_frame, frame_too_large, not_open, unexpected, unfinished, wrong_class
 from penstock.amqp.frame import (
     BASIC_CLASS,
     BODY,
@@ -47,7 +47,12 @@ from penstock.amqp.method import (
     ConnectionTuneOk,
     decode_method,
 )
-from penstock.amqp.properties import check_properties
+from penstock.amqp.properties import SPECIAL, check_properties
+from penstock.amqp.publish import BOTH
+from penstock.amqp.publish import Message as Message
+from penstock.amqp.publish import Publish as Publish
+from penstock.amqp.publish import Publishes as Publishes
+from penstock.amqp.publish import within as within
 
 PUBLISH_CACHE_MAX: Final = 2048  # distinct publish methods remembered per connection; then forgotten all at once
 GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed and plain
@@ -65,88 +70,12 @@ CHUNKS_MAX: Final = 64  # pieces of a frame kept apart: many tiny ones would cos
 LONG_FRAME_BYTES: Final = 16_384  # from here on, joining the frame alone beats joining all that came with its end
 CRUMB_BYTES: Final = FRAME_MIN_BYTES - OVERHEAD_BYTES  # body frames below this, but for the last, are put together
 
-_PUBLISH_START: Final = PUBLISH.to_bytes(4, "big") + b"\0\0"
 _METHOD_ID = Struct(">I")
 _TAG_FLAGS = Struct(">QB")
 _unpack_head = HEAD.unpack_from
 _unpack_id = _METHOD_ID.unpack_from
 _unpack_content = CONTENT_HEAD.unpack_from
 _unpack_tag = _TAG_FLAGS.unpack_from
-
-
-class Publish:
-    """A decoded basic.publish; one object for all publishes of a connection with the same bytes."""
-
-    __slots__ = ("bcc", "channel", "deliver_tail", "exchange", "immediate", "mandatory", "route", "routing_key")
-
-    def __init__(self, channel: int, payload: bytes) -> None:
-        # class and method (4), reserved (2), exchange, routing key, flags (1)
-        try:
-            key_at = 7 + payload[6]
-            end = key_at + 1 + payload[key_at]
-            flags = payload[end]
-        except IndexError:
-            raise bad_publish(payload) from None
-        if len(payload) != end + 1:
-            raise bad_publish(payload)
-        self.channel = channel
-        # Names are bytes to RabbitMQ; surrogates keep what is not UTF-8 apart and intact.
-        self.exchange = payload[7:key_at].decode("utf-8", "surrogateescape")
-        self.routing_key = payload[key_at + 1 : end].decode("utf-8", "surrogateescape")
-        self.mandatory = bool(flags & 1)
-        self.immediate = bool(flags & 2)
-        # Exchange and key as short strings are the end of basic.deliver too; here with redelivered=false before them.
-        self.deliver_tail = b"\x00" + payload[6:end] + b"\xce"
-        self.route: object = None  # where it led last, for whoever routes (broker/router.py)
-        self.bcc: tuple[str, ...] = ()  # keys a message was routed by that no consumer may see (rules.py sets them)
-
-    def hiding(self, keys: tuple[str, ...]) -> Publish:
-        """The same publish, routed by these keys too."""
-        flags = bytes((self.mandatory | self.immediate << 1,))
-        publish = Publish(self.channel, _PUBLISH_START + self.deliver_tail[1:-1] + flags)
-        publish.bcc = keys
-        return publish
-
-    def __repr__(self) -> str:
-        return f"<Publish exchange={self.exchange!r} key={self.routing_key!r}>"
-
-
-Message = tuple[Publish, bytes]  # how it was published, and its content as it was on the wire (content.py)
-
-
-class Publishes:
-    """Consecutive publishes of one channel. `alike`: all with the same method, so that one routing serves them all;
-    `plain`: none has a property that the broker has rules for."""
-
-    __slots__ = ("alike", "bytes", "channel", "messages", "plain")
-
-    def __init__(self, channel: int, messages: list[Message], bytes_: int, alike: bool, plain: bool = True) -> None:
-        self.channel = channel
-        self.messages = messages
-        self.bytes = bytes_  # of the contents
-        self.alike = alike
-        self.plain = plain
-
-    def first(self, count: int) -> Publishes:
-        """The first messages of this item as an item."""
-        messages = self.messages[:count]
-        return Publishes(self.channel, messages, sum(len(wire) for _, wire in messages), self.alike, self.plain)
-
-    def __repr__(self) -> str:
-        first = self.messages[0][0]
-        return f"<Publishes channel={self.channel} {first!r} messages={len(self.messages)} bytes={self.bytes}>"
-
-
-def within(messages: list[Message], bytes_: int, room: int, room_bytes: int) -> int:
-    """How many of the messages, of this many bytes, use up a room; the one that crosses it by its bytes still goes."""
-    count = min(room, len(messages))
-    if bytes_ > room_bytes:
-        size = 0
-        for at, (_, wire) in enumerate(messages[:count], 1):
-            size += len(wire)
-            if size >= room_bytes:
-                return at
-    return count
 
 
 Item = Publishes | Acks | Nack | Command | Oversize
@@ -158,6 +87,7 @@ class Decoder:
         "_contents",
         "_good_properties",
         "_have",
+        "_mode",
         "_need",
         "_offered",
         "_publishes",
@@ -183,7 +113,8 @@ class Decoder:
         self._contents: dict[int, Coming] = {}
         self._unfinished = 0  # bytes kept of contents still coming
         self._publishes: dict[bytes, Publish] = {}
-        self._good_properties: set[bytes] = set()
+        self._good_properties: dict[bytes, int] = {}  # with their delivery mode
+        self._mode = 0  # of the content at hand
 
     def feed(self, data: bytes) -> list[Item]:
         """Decode what is whole; keep the rest. After a fault `error` is set and nothing more is decoded."""
@@ -302,6 +233,7 @@ class Decoder:
         method_frame = buf[pos:stop]
         method_bytes = stop - pos
         begin = pos
+        modes = 0
         messages: list[Message] = []
         while True:
             at = pos + method_bytes
@@ -312,6 +244,7 @@ class Decoder:
                 stop = at
                 break
             messages.append((publish, buf[at:done]))
+            modes |= self._mode
             # While method, properties and body size repeat to the byte, a message is one comparison and one slice.
             body_bytes = int.from_bytes(buf[at + 11 : at + CONTENT_HEAD_BYTES], "big")
             prefix = buf[pos : done - body_bytes - 1] if body_bytes else buf[pos:done]
@@ -326,7 +259,7 @@ class Decoder:
                 stop = pos
                 break
         if messages:
-            self._add(channel, messages, pos - begin - len(messages) * method_bytes, True, items)
+            self._add(channel, messages, pos - begin - len(messages) * method_bytes, True, modes, items)
         return stop
 
     def _begin(self, channel: int, publish: Publish) -> None:
@@ -342,7 +275,9 @@ class Decoder:
         if content.left and self._unfinished > self.unfinished_max:
             raise unfinished(self.unfinished_max)
 
-    def _add(self, channel: int, messages: list[Message], bytes_: int, plain: bool, items: list[Item]) -> None:
+    def _add(
+        self, channel: int, messages: list[Message], bytes_: int, plain: bool, modes: int, items: list[Item]
+    ) -> None:
         """Publishes that follow each other on a channel are one item, whatever their methods."""
         if items:
             last = items[-1]
@@ -350,8 +285,9 @@ class Decoder:
                 last.alike = last.alike and last.messages[0][0] is messages[0][0]
                 last.messages += messages
                 last.bytes += bytes_
+                last.modes |= modes
                 return
-        items.append(Publishes(channel, messages, bytes_, True, plain))
+        items.append(Publishes(channel, messages, bytes_, True, plain, modes))
 
     def _whole_content(self, buf: bytes, at: int, channel: int) -> int:
         """Where the content ends whose header frame begins here, if whole, right, plain, and in one body frame."""
@@ -370,12 +306,15 @@ class Decoder:
         if body_bytes and _unpack_head(buf, body_at) != (BODY, channel, body_bytes):
             return 0
         properties = buf[at + FLAGS_OFFSET : body_at - 1]
-        if properties not in self._good_properties:
+        mode = self._good_properties.get(properties, 0)
+        if not mode:
             try:
-                if not self._check_properties(properties):
-                    return 0
+                mode = self._check_properties(properties)
             except CloseConnection:
                 return 0  # raised again, in its turn
+            if mode & SPECIAL:
+                return 0
+        self._mode = mode
         return done
 
     def _cut_acks(self, buf: bytes, pos: int, channel: int, items: list[Item]) -> int:
@@ -407,14 +346,14 @@ class Decoder:
         if isinstance(method, ConnectionTuneOk) and FRAME_MIN_BYTES <= method.frame_max <= self._offered:
             self.frame_max = method.frame_max
 
-    def _check_properties(self, properties: bytes) -> bool:
-        """Broken properties are the publisher's fault: found here, not by whoever reads them later. True if plain."""
-        plain = check_properties(properties, 0, len(properties), self.bounds)
-        if plain and len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
+    def _check_properties(self, properties: bytes) -> int:
+        """Broken properties are the publisher's fault: found here, not by whoever reads them later."""
+        mode = check_properties(properties, 0, len(properties), self.bounds)
+        if not mode & SPECIAL and len(properties) <= GOOD_PROPERTIES_BYTES_MAX:
             if len(self._good_properties) >= GOOD_PROPERTIES_MAX:
                 self._good_properties.clear()
-            self._good_properties.add(properties)
-        return plain
+            self._good_properties[properties] = mode
+        return mode
 
     def _header(self, buf: bytes, pos: int, stop: int, channel: int, items: list[Item]) -> None:
         content = self._contents.get(channel)
@@ -427,7 +366,7 @@ class Decoder:
             raise wrong_class(class_id)
         if weight:
             raise unexpected(True, False)
-        content.plain = self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
+        content.mode = self._check_properties(buf[pos + FLAGS_OFFSET : stop - 1])
         content.headed = True
         content.left = size
         if size > self.body_max:
@@ -468,4 +407,5 @@ class Decoder:
         for at in range(0, len(content.crumbs), step):
             content.parts.append(encode_frame(BODY, channel, bytes(content.crumbs[at : at + step])))
         wire = b"".join(content.parts)
-        self._add(channel, [(content.publish, wire)], len(wire), content.plain, items)
+        plain = not content.mode & SPECIAL
+        self._add(channel, [(content.publish, wire)], len(wire), plain, content.mode & BOTH, items)

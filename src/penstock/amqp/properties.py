@@ -20,6 +20,7 @@ from penstock.amqp.table import Table, decode_table, encode_short_string, encode
 
 TRANSIENT: Final = 1
 PERSISTENT: Final = 2
+SPECIAL: Final = 4  # beside the delivery mode: the broker has rules for some property
 
 _CONTENT_TYPE: Final = 1 << 15
 _CONTENT_ENCODING: Final = 1 << 14
@@ -167,13 +168,14 @@ def priority_of(buf: bytes, pos: int) -> int:
     return buf[pos]
 
 
-def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED) -> bool:
+def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED) -> int:
     """Raise what decode_properties would, without making values of strings: for contents that are only passed on.
 
-    False if there is a property the broker has rules for (expiration, user id, CC and BCC, a direct reply, an unknown
-    delivery mode): the caller must look at their values."""
+    TRANSIENT or PERSISTENT; and SPECIAL if there is a property the broker has rules for (expiration, user id, CC and
+    BCC, a direct reply, an unknown delivery mode): the caller must look at their values."""
     start = pos
     plain = True
+    mode = TRANSIENT
     try:
         flags = buf[pos] << 8 | buf[pos + 1]
         pos += 2
@@ -185,7 +187,10 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
             headers, pos = decode_table(buf, pos, bounds)
             plain = "CC" not in headers and "BCC" not in headers
         if flags & _DELIVERY_MODE:
-            plain = plain and buf[pos] in (TRANSIENT, PERSISTENT)
+            if buf[pos] == PERSISTENT:
+                mode = PERSISTENT
+            elif buf[pos] != TRANSIENT:
+                plain = False
             pos += 1
         if flags & _PRIORITY:
             pos += 1
@@ -203,7 +208,7 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
         raise
     if pos != end:
         raise _broken(f"{pos - start} bytes by their flags, but {end - start} in the frame")
-    return plain and not flags & (_EXPIRATION | _USER_ID)
+    return mode if plain and not flags & (_EXPIRATION | _USER_ID) else mode | SPECIAL
 
 
 def _broken(why: str) -> CloseConnection:

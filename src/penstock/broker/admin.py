@@ -9,7 +9,7 @@ made by the caller (password.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.broker.broker import Broker
 from penstock.broker.definitions import Summary, export_definitions, hash_passwords, import_definitions
@@ -37,15 +37,39 @@ class AdminError(Exception):
         self.missing = missing
 
 
-class Admin:
-    __slots__ = ("_broker",)
+class Settings(Protocol):
+    """The broker's settings; tuning.py has them."""
 
-    def __init__(self, broker: Broker) -> None:
+    def all(self) -> list[dict[str, Json]]: ...
+
+    def change(self, name: str, text: str) -> None:
+        """From now on, until the broker stops; an AdminError if that cannot be."""
+        ...
+
+
+class Admin:
+    __slots__ = ("_broker", "_settings")
+
+    def __init__(self, broker: Broker, settings: Settings | None = None) -> None:
         self._broker = broker
+        self._settings = settings
 
     def committed(self, callback: Callable[[], None]) -> None:
         """Call this when all changes until now are on disk."""
         self._broker.ledger.after_commit(callback)
+
+    # Settings, and the alarms that some of them are about.
+
+    def settings(self) -> list[dict[str, Json]]:
+        return self._settings.all() if self._settings is not None else []
+
+    def change_setting(self, name: str, text: str) -> None:
+        if self._settings is None:
+            raise AdminError("this broker's settings cannot be changed")
+        self._settings.change(name, text)
+
+    def alarms(self) -> list[dict[str, Json]]:
+        return [{"source": source, "reason": reason} for source, reason in self._broker.alarms.reasons().items()]
 
     # Vhosts.
 

@@ -1,17 +1,19 @@
 """Arguments: the `x-` arguments of queue.declare, checked as RabbitMQ checks them, in its words.
 
-An argument that is not known is accepted and ignored, as in RabbitMQ.
+An argument that is not known is accepted and ignored, as in RabbitMQ. Watermarks are Qpid's; policies have them too, so
+both are checked here.
 Not here: what an argument does; comparing two declarations (equivalence.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.amqp.close import NOT_IMPLEMENTED, PRECONDITION_FAILED, CloseChannel, CloseConnection
 from penstock.amqp.table import Table, Value
 from penstock.broker.equivalence import type_name
+from penstock.credit.watermark import STOP_PERCENT, default_stop
 
 MILLISECONDS_MAX: Final = (1 << 32) - 1  # RabbitMQ's: what an Erlang timer can wait
 PRIORITY_MAX: Final = 255
@@ -26,6 +28,14 @@ OF_OTHER_TYPES: Final = (  # what RabbitMQ refuses for classic queues; x-deliver
     "x-quorum-initial-group-size",
     "x-stream-max-segment-size-bytes",
 )
+OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx", "block-publish")
+MARK_SPELLINGS: Final[dict[str, tuple[str, ...]]] = {  # ours, Qpid C++'s, Qpid Java's; the first that is there counts
+    "flow-stop-count": ("x-flow-stop-count", "qpid.flow_stop_count"),
+    "flow-resume-count": ("x-flow-resume-count", "qpid.flow_resume_count"),
+    "flow-stop-bytes": ("x-flow-stop-bytes", "qpid.flow_stop_size", "x-qpid-capacity"),
+    "flow-resume-bytes": ("x-flow-resume-bytes", "qpid.flow_resume_size", "x-qpid-flow-resume-capacity"),
+}
+MARKS: Final = tuple(spelling for spellings in MARK_SPELLINGS.values() for spelling in spellings)
 
 
 def _count(value: Value) -> str:
@@ -61,9 +71,7 @@ def _flag(value: Value) -> str:
 
 
 def _overflow(value: Value) -> str:
-    return _text(value) or (
-        "" if value in ("drop-head", "reject-publish", "reject-publish-dlx") else "invalid_overflow"
-    )
+    return _text(value) or ("" if value in OVERFLOWS else "invalid_overflow")
 
 
 def _mode(value: Value) -> str:
@@ -92,6 +100,7 @@ CHECKS: Final[dict[str, Callable[[Value], str]]] = {
     "x-queue-type": _type,
     "x-dead-letter-routing-key": _text,
     "x-single-active-consumer": _flag,
+    **dict.fromkeys(MARKS, _count),
 }
 
 
@@ -106,6 +115,9 @@ def check_queue_arguments(where: str, arguments: Table) -> None:
             fault = check(arguments[name])
             if fault:
                 raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: {fault}")
+    name, fault = contradiction(arguments, "x-")
+    if fault:
+        raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: {fault}")
     exchange = arguments.get("x-dead-letter-exchange", "")
     if not isinstance(exchange, (str, bytes)):
         raise CloseChannel(
@@ -117,3 +129,36 @@ def check_queue_arguments(where: str, arguments: Table) -> None:
     kind = arguments.get("x-queue-type", "classic")
     if kind in QUEUE_TYPES_TO_COME:
         raise CloseConnection(NOT_IMPLEMENTED, f"x-queue-type '{kind!s}' is not supported yet")
+
+
+def contradiction(given: Mapping[str, object], prefix: str) -> tuple[str, str]:
+    """The first mark that contradicts another one or the maximum, and how; ("", "") if none does.
+
+    `given` are arguments or, with an empty prefix, a policy. Types have been checked."""
+    for dimension, maximum_name in (("count", "max-length"), ("bytes", "max-length-bytes")):
+        stop_name, stop = _mark(given, f"flow-stop-{dimension}", prefix)
+        resume_name, resume = _mark(given, f"flow-resume-{dimension}", prefix)
+        maximum = given.get(prefix + maximum_name)
+        if stop_name and isinstance(maximum, int) and stop > maximum:
+            return stop_name, f"{stop} is greater than {prefix}{maximum_name} {maximum}"
+        if not resume_name:
+            continue
+        if stop_name:
+            if resume > stop:
+                return resume_name, f"{resume} is greater than {stop_name} {stop}"
+        elif isinstance(maximum, int):
+            if resume > default_stop(maximum):
+                share = f"{STOP_PERCENT} % of {prefix}{maximum_name} {maximum}"
+                return resume_name, f"{resume} is greater than the stop mark of {default_stop(maximum)}, {share}"
+        elif prefix:  # in a policy it may be there for queues that have a stop mark of their own
+            return resume_name, f"{resume} without a stop mark or {prefix}{maximum_name}"
+    return "", ""
+
+
+def _mark(given: Mapping[str, object], name: str, prefix: str) -> tuple[str, int]:
+    """Under which name it is given, if it is, and the number."""
+    for spelling in MARK_SPELLINGS[name] if prefix else (name,):
+        value = given.get(spelling)
+        if isinstance(value, int):
+            return spelling, value
+    return "", 0

@@ -11,12 +11,14 @@ from typing import Final
 from penstock.amqp.close import NOT_ALLOWED, CloseConnection
 from penstock.broker.access import Access
 from penstock.broker.acktimeout import AckTimeout
+from penstock.broker.alarms import Alarms
 from penstock.broker.ledger import NO_LEDGER, Json, Ledger
 from penstock.broker.parameters import drop_records
 from penstock.broker.peer import Peer
 from penstock.broker.peers import Peers
 from penstock.broker.records import GLOBAL_PARAMETER, VHOST
 from penstock.broker.users import Users
+from penstock.broker.vault import Vault
 from penstock.broker.vhost import VHost
 from penstock.credit import Block, Hop
 from penstock.runtime import Scheduler
@@ -28,6 +30,7 @@ BLOCK_LOG_MAX: Final = 1000  # the last blocks kept in memory, for a first look;
 class Broker:
     __slots__ = (
         "ack_timeout",
+        "alarms",
         "block_log",
         "channel_delay_us",
         "channel_queue",
@@ -38,6 +41,7 @@ class Broker:
         "reader_channel",
         "scheduler",
         "users",
+        "vault",
         "vhosts",
     )
 
@@ -57,11 +61,13 @@ class Broker:
         self.queue_delay_us = queue_delay_us
         self.block_log: deque[Block] = deque(maxlen=BLOCK_LOG_MAX)
         self.ack_timeout = AckTimeout(scheduler, ack_timeout_ms)
+        self.alarms = Alarms()
         self.users = Users()
         self.users.changed.append(self._permissions_changed)
         self.users.deleted.append(self._user_deleted)
         self.peers = Peers(self.users)
         self.ledger: Ledger = NO_LEDGER
+        self.vault: Vault | None = None  # None: messages are in memory only
         self.global_parameters: dict[str, Json] = {}  # by name; of plugins, kept for them
         self.vhosts: dict[str, VHost] = {}
         self.add_vhost(DEFAULT_VHOST, {"description": "Default virtual host", "tags": []})
@@ -74,6 +80,7 @@ class Broker:
                 name, self.scheduler, self.block_log, self.channel_queue, self.queue_delay_us
             )
             vhost.ledger = self.ledger
+            vhost.vault = self.vault
         elif metadata is None:
             return vhost
         vhost.metadata = dict(metadata) if metadata is not None else vhost.metadata
@@ -108,6 +115,12 @@ class Broker:
         self.users.ledger = ledger
         for vhost in self.vhosts.values():
             vhost.ledger = ledger
+
+    def keep_messages(self, vault: Vault) -> None:
+        """Queues that are made from now on keep their messages there."""
+        self.vault = vault
+        for vhost in self.vhosts.values():
+            vhost.vault = vault
 
     # Connections.
 

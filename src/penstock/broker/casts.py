@@ -6,16 +6,19 @@ for the queue process, so that replies keep the order of the requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import NOT_FOUND, CloseChannel
 from penstock.amqp.decoder import Message
 from penstock.amqp.method import BasicCancelOk, QueueDeleteOk
+from penstock.amqp.publish import BOTH
 from penstock.credit import Link
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.consumer import Consumer
+    from penstock.broker.keeping import Keeping
 
 
 NO_TTL: Final = -1
@@ -28,10 +31,11 @@ REQUEUED: Final = 2  # put back where it was
 class Arrival:
     """Messages for the queue, in order.
 
-    `numbers` are their confirm numbers as runs, first and last, if any; `ttls_ms`, if there, has the time to live of
-    every message, NO_TTL without one. A dead letter comes from no channel, and over a link only if it is no circle."""
+    `numbers` are their confirm numbers as runs, first and last, if any; `modes` says whether they are TRANSIENT,
+    PERSISTENT or some of both; `ttls_ms`, if there, has the time to live of every message, NO_TTL without one. A dead
+    letter comes from no channel, and over a link only if it is no circle; `burial` is told when it has arrived."""
 
-    __slots__ = ("bytes", "channel", "link", "messages", "numbers", "ttls_ms")
+    __slots__ = ("burial", "bytes", "channel", "link", "messages", "modes", "numbers", "ttls_ms")
 
     def __init__(
         self,
@@ -40,12 +44,15 @@ class Arrival:
         messages: list[Message],
         bytes_: int,
         numbers: list[tuple[int, int]],
+        modes: int = BOTH,
     ) -> None:
+        self.burial: Burial | None = None
         self.channel = channel
         self.link = link
         self.messages = messages
         self.bytes = bytes_
         self.numbers = numbers
+        self.modes = modes
         self.ttls_ms: list[int] | None = None
 
     def add(self, message: Message, number: int = 0, ttl_ms: int = NO_TTL) -> None:
@@ -59,6 +66,23 @@ class Arrival:
         self.bytes += len(message[1])
         if number:
             self.numbers.append((number, number))
+
+
+class Burial:
+    """Dead letters on their way: the queue they died in still has them on disk until all queues they go to have them,
+    so that a crash in between loses none."""
+
+    __slots__ = ("keeping", "positions", "waiting")
+
+    def __init__(self, keeping: Keeping | None, positions: Sequence[int]) -> None:
+        self.keeping = keeping
+        self.positions = positions
+        self.waiting = 1  # queues still to take them, and whoever sends them, until all are sent
+
+    def arrived(self) -> None:
+        self.waiting -= 1
+        if not self.waiting and self.keeping is not None:
+            self.keeping.buried(self.positions)
 
 
 class Settled:
@@ -133,6 +157,8 @@ def answer_as_deleted(queue: str, vhost: str, item: Cast) -> None:
     """What was put into the mailbox of a queue that is gone by now."""
     missing = CloseChannel(NOT_FOUND, f"no queue '{queue}' in vhost '{vhost}'")
     if isinstance(item, Arrival):
+        if item.burial is not None:
+            item.burial.arrived()
         # A deleted queue counts as confirmed, or its publishers would wait for ever.
         if item.numbers and item.channel is not None:
             item.channel.confirmed(item.numbers)

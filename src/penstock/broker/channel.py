@@ -205,7 +205,7 @@ class Channel(Stage):
             first = self.confirms.expect(len(item.messages), len(queues))
             numbers.append((first, first + len(item.messages) - 1))
         for queue in queues:
-            arrivals[queue] = Arrival(self, self._link(queue), item.messages, item.bytes, numbers)
+            arrivals[queue] = Arrival(self, self._link(queue), item.messages, item.bytes, numbers, item.modes)
 
     def _gather_plain(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
         confirms = self.confirms
@@ -218,7 +218,7 @@ class Channel(Stage):
             for queue in queues:
                 arrival = arrivals.get(queue)
                 if arrival is None:
-                    arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
+                    arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [], item.modes)
                 arrival.messages.append(message)
                 arrival.bytes += len(message[1])
                 if number:

@@ -19,7 +19,7 @@ from penstock.amqp.method import BasicPublish, encode_method
 from penstock.amqp.properties import Properties, decode_properties
 from penstock.amqp.rewrite import rewrite
 from penstock.amqp.table import Table, Timestamp, Value, encode_table
-from penstock.broker.casts import Arrival
+from penstock.broker.casts import Arrival, Burial
 from penstock.broker.rules import header_keys
 from penstock.credit import Hop, Link, Stage
 
@@ -45,8 +45,9 @@ class DeadLetters:
         self._hop = hop
         self._publishes: dict[tuple[int, str, str], Publish] = {}
 
-    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """These messages of the queue died of this reason: send them on, if it has a dead-letter exchange."""
+    def bury(self, queue: Queue, messages: list[Message], reason: str, burial: Burial) -> None:
+        """These messages of the queue died of this reason: send them on, if it has a dead-letter exchange. The burial
+        is told by every queue that takes them."""
         options = queue.options
         exchange = self._vhost.exchanges.get(options.dead_letter_exchange or "")
         if options.dead_letter_exchange is None or exchange is None:
@@ -74,6 +75,8 @@ class DeadLetters:
         for target, arrival in arrivals.items():
             if arrival.link is not None:
                 arrival.link.spend(len(arrival.messages), arrival.bytes)
+            arrival.burial = burial
+            burial.waiting += 1
             target.cast(arrival)
 
     def _publish(self, original: Publish, exchange: str, key: str) -> Publish:

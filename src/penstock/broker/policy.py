@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from penstock.amqp.table import Value
-from penstock.broker.arguments import CHECKS
+from penstock.broker.arguments import CHECKS, MARK_SPELLINGS, contradiction
 from penstock.broker.ledger import Json
 
 QUEUES: Final = "queues"
@@ -32,6 +32,7 @@ EFFECTIVE: Final = frozenset(
         "max-length-bytes",
         "message-ttl",
         "overflow",
+        *MARK_SPELLINGS,
     )
 )
 # Of RabbitMQ's plugins, clusters and other queue types: taken, so that definitions move over whole, without effect.
@@ -135,6 +136,9 @@ def _check_definition(name: str, definition: Mapping[str, Json], operator: bool)
             fault = "not a string"
         if fault:
             raise PolicyError(f"policy '{name}': '{key}': {fault}")
+    key, fault = contradiction(definition, "")
+    if fault:
+        raise PolicyError(f"policy '{name}': '{key}': {fault}")
 
 
 class Policies:

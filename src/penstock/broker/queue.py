@@ -1,13 +1,14 @@
 """Queue: keeps messages in order and gives them to consumers. The third stage.
 
 Upstream: broker/channel.py, and queues whose dead letters come here.  Downstream: queues its own dead letters go to;
-the store, once there is one.
-Blocked: when such a queue is out of credit; it works on, but defers its grants.
+the store, for what is persistent.
+Blocked: when one of those is out of credit; it works on, but defers its grants.
 
 A turn: take what came, expire what is due at the head, dispatch, and only then drop what is one too many, so that a
 consumer with room gets a message rather than nobody.
-Not here: order and deadlines (backlog.py), whose turn it is (subscribers.py), the deliver frames (consumer.py), routing
-(exchange.py), declare and its checks (vhost.py), what becomes of dead letters (deadletter.py).
+Not here: order and deadlines (backlog.py), who gets what (dispatch.py), the deliver frames (consumer.py), routing
+(exchange.py), declare and its checks (vhost.py), what becomes of dead letters (deadletter.py), what goes to the store
+(keeping.py), what is held in RAM (paging.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from penstock.amqp.close import ACCESS_REFUSED, PRECONDITION_FAILED, CloseChannel
 from penstock.amqp.decoder import Message
@@ -27,12 +28,16 @@ from penstock.amqp.method import (
     QueueDeleteOk,
     QueuePurgeOk,
 )
+from penstock.amqp.properties import PERSISTENT
 from penstock.amqp.rewrite import rewrite
 from penstock.amqp.table import Table
+from penstock.broker.backlog import AWAY
 from penstock.broker.casts import (
     ACKED,
+    NO_TTL,
     REQUEUED,
     Arrival,
+    Burial,
     Cast,
     Count,
     Delete,
@@ -45,37 +50,42 @@ from penstock.broker.casts import (
 )
 from penstock.broker.consumer import Consumer
 from penstock.broker.deadletter import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, DeadLetters
+from penstock.broker.dispatch import dispatch
+from penstock.broker.keeping import Keeping
 from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
-from penstock.broker.shelves import NS_PER_MS, Shelves
+from penstock.broker.paging import Paging
+from penstock.broker.saturation import renewed
+from penstock.broker.shelves import Dead, Shelves
 from penstock.broker.subscribers import Subscribers
+from penstock.broker.vacancy import Vacancy
+from penstock.broker.wakeup import Wakeup
 from penstock.credit import Block, Stage
-from penstock.runtime import Mailbox, Scheduler, Timer
+from penstock.runtime import Mailbox, Scheduler
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
     from penstock.broker.peer import Peer
-
-DISPATCH_BYTES_MAX: Final = 262_144  # given to one consumer in one round: about what a socket takes at once
 
 
 class Queue(Stage):
     __slots__ = (
         "_clock",
         "_dead_letters",
-        "_due_ns",
         "_on_delete",
-        "_timer",
-        "_used_ns",
         "_vacancy",
+        "_wakeup",
         "arguments",
         "auto_delete",
         "deleted",
         "delivered_count",
         "durable",
         "exclusive",
+        "keeping",
         "mailbox",
+        "marks",
         "options",
         "owner",
+        "paging",
         "published_count",
         "queue_name",
         "shelves",
@@ -120,22 +130,19 @@ class Queue(Stage):
         self.shelves = Shelves(self.options, scheduler.clock)
         self._dead_letters = dead_letters
         self._on_delete = on_delete
-        self._timer: Timer | None = None  # for the deadline of the first message
-        self._due_ns = 0
-        self._vacancy: Timer | None = None  # for the end of a queue that nobody uses
-        self._used_ns = self._clock.now_ns()
-        self._watch_vacancy()
+        self._wakeup = Wakeup(scheduler.clock, self.mailbox.wake)
+        self.keeping: Keeping | None = None  # only durable queues of a broker with a store have one
+        self.paging: Paging | None = None  # only queues of a broker with a store have one
+        self.marks = renewed(None, self)  # only queues with watermarks, or a maximum that blocks, have them
+        self._vacancy = Vacancy(self._clock, self._vacate)
+        self._vacancy.apply(self.options, in_use=False)
 
     def apply(self, options: Options) -> None:
         """From now on these, as a policy or its end says."""
-        if options.expires_ms != self.options.expires_ms:
-            self._used_ns = self._clock.now_ns()  # a new limit counts from now, or a policy could delete what lies idle
         self.options = options
         self.shelves.apply(options)
-        if self._vacancy is not None:
-            self._vacancy.cancel()
-            self._vacancy = None
-        self._watch_vacancy()
+        self.marks = renewed(self.marks, self)
+        self._vacancy.apply(options, bool(self.subscribers.count))
         self.mailbox.wake()
 
     # The stage.
@@ -160,16 +167,27 @@ class Queue(Stage):
 
     def _answer_count(self, item: Count | Purge | Delete) -> None:
         if isinstance(item, Count):
-            self._used_ns = self._clock.now_ns()
+            self._vacancy.used()
             item.channel.answer(
                 None if item.nowait else QueueDeclareOk(self.queue_name, self.count(), len(self.subscribers))
             )
         elif isinstance(item, Purge):
-            purged = self.count()
-            self.shelves.clear()
+            purged = self.purge()
             item.channel.answer(None if item.nowait else QueuePurgeOk(purged))
         else:
             self._delete(item)
+
+    def purge(self) -> int:
+        """Drop all that is ready; how many there were."""
+        purged = self.count()
+        if self.keeping is not None and purged:
+            self.keeping.purge()
+        if self.paging is not None:
+            self.paging.clear()
+        self.shelves.clear()
+        if self.marks is not None:
+            self.mailbox.wake()  # to be judged anew
+        return purged
 
     def take_urgent(self, item: Cast) -> None:
         raise AssertionError(f"nothing is urgent to a queue, but it got {item!r}")
@@ -177,16 +195,25 @@ class Queue(Stage):
     def finish(self, budget: int) -> int:
         if self.mailbox.holds:
             return 0
-        given = self._dispatch(budget)
+        given = dispatch(self, budget)
         shelves = self.shelves
-        if not shelves.timed and not shelves.bounded:
-            return given
+        if shelves.timed or shelves.bounded:
+            given = self._trim(given, budget)
+        if self.paging is not None:
+            self.paging.look()
+        if self.marks is not None:
+            self.marks.judge()
+        return given
+
+    def _trim(self, given: int, budget: int) -> int:
+        """Drop what is too old or too much."""
+        shelves = self.shelves
         # Out of budget, there may still be a consumer with room; the next turn will tell.
         if shelves.timed and (given < budget or not len(shelves)):
-            given += self._give_up(shelves.due(budget), EXPIRED, budget)
+            given += self.give_up(shelves.due(budget), EXPIRED, budget)
         if shelves.bounded and given < budget:
-            given += self._give_up(shelves.excess(budget), MAXLEN, budget)
-        self._watch_deadline()
+            given += self.give_up(shelves.excess(budget), MAXLEN, budget)
+        self._wakeup.at(shelves.deadline())
         return given
 
     def count(self) -> int:
@@ -196,129 +223,102 @@ class Queue(Stage):
 
     def _arrive(self, item: Arrival) -> None:
         count = len(item.messages)
+        if self.marks is not None:
+            self.marks.expect(item)
         if item.link is not None:
             item.link.handle(count, item.bytes)
         self.published_count += count
         shelves = self.shelves
+        positions: Sequence[int]
         if shelves.plain and item.ttls_ms is None:
-            shelves.lowest.append(item.messages, item.bytes)
+            positions = shelves.lowest.append(item.messages, item.bytes)
         elif shelves.refuses:
-            self._admit(item)
-            return
+            item, positions = self._admit(item)
         else:
-            shelves.append(item.messages, item.bytes, item.ttls_ms)
-        if item.numbers and item.channel is not None:
-            item.channel.confirmed(item.numbers)
+            positions = shelves.append(item.messages, item.bytes, item.ttls_ms)
+        if self.marks is not None:
+            self.marks.arrived(item, positions)
+        if self.keeping is None or not self._keep(item, positions, self.keeping):
+            self.confirm(item, positions)
+        if item.burial is not None:
+            item.burial.arrived()
 
-    def _admit(self, item: Arrival) -> None:
-        """Message by message, as long as there is space; the rest is refused."""
+    def _keep(self, item: Arrival, positions: Sequence[int], keeping: Keeping) -> bool:
+        """Have the store keep it; whether its confirms wait for that."""
+        if item.modes != PERSISTENT:
+            keeping.mixed = True
+            if not item.modes & PERSISTENT:
+                return False
+        elif keeping.mixed and len(self.shelves) == len(item.messages):
+            keeping.mixed = bool(self.unacked)
+        ttl_ms, ttls_ms = self.options.message_ttl_ms, item.ttls_ms
+        if ttl_ms != NONE:
+            ttls_ms = [self.shelves.ttl_ms(own) for own in ttls_ms] if ttls_ms else [ttl_ms] * len(item.messages)
+        return keeping.keep(item, positions, ttls_ms)
+
+    def confirm(self, item: Arrival, positions: Sequence[int]) -> None:
+        """The queue has these messages, on disk where they must be: confirms leave here and nowhere else."""
+        if item.numbers and item.channel is not None:
+            numbers = item.numbers
+            if self.marks is not None:
+                numbers = self.marks.hold(item.channel, numbers, positions)
+            if numbers:
+                item.channel.confirmed(numbers)
+
+    def _admit(self, item: Arrival) -> tuple[Arrival, list[int]]:
+        """Message by message, as long as there is space; the rest is refused. What was taken, and its positions."""
         shelves, budget = self.shelves, self.mailbox.scheduler.stage_budget
         numbers = [number for first, last in item.numbers for number in range(first, last + 1)]
-        taken: list[tuple[int, int]] = []
+        taken = Arrival(item.channel, None, [], 0, [], item.modes)
+        taken.burial = item.burial
+        positions: list[int] = []
         refused: list[tuple[int, int]] = []
-        dead: list[Message] = []
+        dead: Dead = [], []
         for at, message in enumerate(item.messages):
             fits = shelves.has_space(message)
-            while not fits and self._dispatch(budget):  # budget or not: consumers may make room for it
+            while not fits and dispatch(self, budget):  # budget or not: consumers may make room for it
                 fits = shelves.has_space(message)
             if not fits and shelves.timed:
-                self._give_up(shelves.due(budget), EXPIRED)
+                self.give_up(shelves.due(budget), EXPIRED)
                 fits = shelves.has_space(message)
+            number = numbers[at] if numbers else 0
             if fits:
-                shelves.append((message,), len(message[1]), item.ttls_ms[at : at + 1] if item.ttls_ms else None)
+                ttl_ms = item.ttls_ms[at] if item.ttls_ms else NO_TTL
+                positions += shelves.append((message,), len(message[1]), (ttl_ms,) if item.ttls_ms else None)
+                taken.add(message, number, ttl_ms)
             else:
-                dead.append(message)
-            if numbers:
-                (taken if fits else refused).append((numbers[at], numbers[at]))
+                dead[1].append(message)
+                if number:
+                    refused.append((number, number))
         if self.options.overflow == REJECT_PUBLISH_DLX:
-            self._give_up(dead, MAXLEN)
-        if item.channel is not None:
-            if taken:
-                item.channel.confirmed(taken)
-            if refused:
-                item.channel.refused(refused)
+            self.give_up(dead, MAXLEN)
+        if item.channel is not None and refused:
+            item.channel.refused(refused)
+        return taken, positions
 
     # Messages out.
 
-    def _dispatch(self, budget: int) -> int:
-        """Give messages to consumers with room, one each in turn; how many it gave, or gave up."""
-        given = 0
-        subscribers, shelves = self.subscribers, self.shelves
-        while subscribers.count:
-            if shelves.timed:
-                given += self._give_up(shelves.overdue(max(1, budget - given)), EXPIRED)
-            backlog = shelves.front() if shelves.several else shelves.lowest
-            if not backlog.ready and not backlog.returned:
-                break
-            if given >= budget:
-                self.mailbox.wake()
-                break
-            group = subscribers.sole
-            if group:
-                share = group[0].room()
-            else:
-                group, share = subscribers.with_room(len(backlog))
-            if share <= 0 or not group:
-                break
-            limit = min(share * len(group), budget - given)
-            if shelves.timed:
-                limit = min(limit, backlog.stretch())
-            positions, messages, redelivered = backlog.pop(limit, DISPATCH_BYTES_MAX * len(group))
-            if len(group) == 1:
-                self._give(group[0], positions, messages, redelivered)
-            else:
-                self._deal(group, positions, messages, redelivered)
-            if subscribers.count > 1:
-                subscribers.gave(group, len(messages))
-            self.delivered_count += len(messages)
-            given += len(messages)
-        return given
-
-    def _deal(
-        self, group: list[Consumer], positions: Sequence[int], messages: list[Message], redelivered: bool
-    ) -> None:
-        """One each in turn."""
-        count = len(group)
-        if self.subscribers.shares_channel:
-            # In order on the wire of a channel, whichever of its consumers a message is for.
-            for i in range(len(messages)):
-                self._give(group[i % count], positions[i : i + 1], messages[i : i + 1], redelivered)
-        else:
-            # Consumer i gets messages i, i + count, i + 2 * count …: round robin, but a batch for each.
-            for i in range(min(count, len(messages))):
-                self._give(group[i], positions[i::count], messages[i::count], redelivered)
-
-    def _give(
-        self, consumer: Consumer, positions: Sequence[int], messages: Sequence[Message], redelivered: bool
-    ) -> None:
-        consumer.deliver(positions, messages, redelivered)
-        if consumer.no_ack:
-            if self.shelves.timed or self.shelves.returns:
-                self.shelves.forget(positions)
-        elif len(messages) == 1:
-            self.unacked[positions[0]] = messages[0]
-        else:
-            self.unacked.update(zip(positions, messages, strict=False))
-
     def _get(self, item: Get) -> int:
-        self._used_ns = self._clock.now_ns()
+        self._vacancy.used()
         budget = self.mailbox.scheduler.stage_budget
         done = self.finish(budget)  # what came before is for the consumers, or too old, or too much
         if done >= budget:  # there may be much more: others have their turn first
             self.mailbox.ordinary.appendleft(item)
             return done
         backlog = self.shelves.front()
-        if not backlog.ready and not backlog.returned:
+        if not backlog.has_next():
+            if self.paging is not None and self.paging.fetch_for(item):
+                return 1  # the first message is on disk: it comes when it is here
             item.channel.answer_get_empty()
             return 1
         positions, messages, redelivered = backlog.pop(1, 0)
         if item.no_ack:
-            self.shelves.forget(positions)
+            self.gone(positions)
         else:
             self.unacked[positions[0]] = messages[0]
         self.delivered_count += 1
         if self.shelves.timed:  # those behind it that are due are not counted
-            self._give_up(self.shelves.due(budget), EXPIRED, budget)
+            self.give_up(self.shelves.due(budget), EXPIRED, budget)
         item.channel.answer_get(self, positions[0], messages[0], redelivered, self.count(), item.no_ack)
         return 1
 
@@ -330,55 +330,63 @@ class Queue(Stage):
         if item.outcome == ACKED:
             for position in item.positions:
                 del unacked[position]
-        else:
-            self._give_up([unacked.pop(position) for position in item.positions], REJECTED)
+            self.gone(item.positions)
+            return
+        dead = [unacked.pop(position) for position in item.positions]
         if self.shelves.timed or self.shelves.returns:
             self.shelves.forget(item.positions)
+        self.give_up((item.positions, dead), REJECTED)
+
+    def gone(self, positions: Sequence[int]) -> None:
+        """These messages are done with."""
+        if self.shelves.timed or self.shelves.returns:
+            self.shelves.forget(positions)
+        if self.keeping is not None:
+            self.keeping.remove(positions)
 
     def _put_back(self, positions: list[int]) -> None:
         limit, counts = self.options.delivery_limit, self.shelves.returns
-        spent: list[Message] = []
+        spent: Dead = [], []
         for position in positions:
             message = self.unacked.pop(position)
             if limit != NONE:
                 returns = counts.get(position, 0) + 1
                 if returns > limit:
                     self.shelves.forget((position,))
-                    spent.append(message)
+                    spent[0].append(position)
+                    spent[1].append(message)
                     continue
                 counts[position] = returns
                 counted = b"l" + returns.to_bytes(8, "big")
                 message = message[0], rewrite(message[1], set_headers={"x-delivery-count": counted})
             self.shelves.put_back(position, message)
-        self._give_up(spent, DELIVERY_LIMIT)
+        self.give_up(spent, DELIVERY_LIMIT)
 
     # Messages that die.
 
-    def _give_up(self, dead: list[Message], reason: str, budget: int = 0) -> int:
+    def give_up(self, dead: Dead, reason: str, budget: int = 0) -> int:
         """Send these on as dead letters, or drop them; how many. As many as a budget: there may be more."""
-        if dead and self._dead_letters is not None and self.options.dead_letter_exchange is not None:
-            self._dead_letters.bury(self, dead, reason)
-        if budget and len(dead) >= budget:
+        positions, messages = dead
+        if messages and self._dead_letters is not None and self.options.dead_letter_exchange is not None:
+            if AWAY in messages and self.paging is not None:
+                self.paging.give_up_later(dead, reason)
+                return len(messages)
+            self.bury(dead, reason)
+        elif positions and self.keeping is not None:
+            self.keeping.remove(positions)
+        if budget and len(messages) >= budget:
             self.mailbox.wake()
-        return len(dead)
+        return len(messages)
 
-    def _watch_deadline(self) -> None:
-        """Have a turn when the first message is due."""
-        due_ns = self.shelves.deadline()
-        if due_ns == self._due_ns:
+    def bury(self, dead: Dead, reason: str) -> None:
+        """They are dead letters now. On disk they stay in this queue until those they go to have them."""
+        if self._dead_letters is None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._due_ns = due_ns
-        if due_ns:
-            delay_s = max(0, due_ns - self._clock.now_ns()) / 1e9
-            self._timer = self._clock.call_later(delay_s, self._due)
-
-    def _due(self) -> None:
-        self._timer = None
-        self._due_ns = 0
-        self.mailbox.wake()
+        if self.keeping is not None:
+            self.keeping.bury(dead[0])
+        burial = Burial(self.keeping, dead[0])
+        self._dead_letters.bury(self, dead[1], reason, burial)
+        burial.arrived()
 
     # Consumers.
 
@@ -414,25 +422,14 @@ class Queue(Stage):
         if self.auto_delete and self.was_consumed:
             self.delete()
             return
-        self._used_ns = self._clock.now_ns()
-        if self._vacancy is None:
-            self._watch_vacancy()
+        self._vacancy.used()
+        self._vacancy.watch(in_use=False)
 
     # The end.
 
-    def _watch_vacancy(self) -> None:
-        """A queue with x-expires goes when nobody has used it for so long."""
-        if self.options.expires_ms != NONE and not self.subscribers.count:
-            self._vacancy = self._clock.call_later(max(0, self._left_ns()) / 1e9, self._vacate)
-
-    def _left_ns(self) -> int:
-        return self._used_ns + self.options.expires_ms * NS_PER_MS - self._clock.now_ns()
-
     def _vacate(self) -> None:
-        if self.subscribers.count or self._left_ns() > 0:
-            self._vacancy = None
-            self._watch_vacancy()
-        else:
+        """Nobody has used it for as long as x-expires says."""
+        if not self.subscribers.count:
             self.delete()
 
     def _delete(self, item: Delete) -> None:
@@ -467,10 +464,15 @@ class Queue(Stage):
         self.mailbox.ordinary.clear()
         for item in waiting:
             answer_as_deleted(self.queue_name, self.vhost_name, item)
-        for timer in (self._timer, self._vacancy):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._vacancy = None
+        self._wakeup.stop()
+        self._vacancy.stop()
+        if self.marks is not None:
+            self.marks.end()
+            self.marks = None
+        if self.paging is not None:
+            self.paging.end()
+        if self.keeping is not None:
+            self.keeping.forget()
         self.shelves.clear()
         self.unacked.clear()
         self._dead_letters = None

@@ -29,6 +29,7 @@ OPERATOR_POLICY: Final = "operator_policy"
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
 VHOST_LIMIT: Final = "vhost_limit"
+QUEUE_LOG: Final = "queue_log"  # under which number the message store knows a queue; no part of a document
 
 
 def queue_is_kept(queue: Queue) -> bool:
@@ -60,6 +61,7 @@ def record_binding(ledger: Ledger, vhost: str, binding: Binding) -> None:
 def drop_queue(ledger: Ledger, vhost: str, queue: Queue) -> None:
     if queue_is_kept(queue):
         ledger.drop(QUEUE, (vhost, queue.queue_name))
+        ledger.drop(QUEUE_LOG, (vhost, queue.queue_name))
 
 
 def drop_exchange(ledger: Ledger, vhost: str, exchange: Exchange) -> None:

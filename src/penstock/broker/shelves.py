@@ -18,6 +18,9 @@ from penstock.broker.backlog import LEVEL_SHIFT, Backlog
 from penstock.broker.casts import NO_TTL
 from penstock.broker.options import DROP_HEAD, NONE, Options
 from penstock.runtime import Clock
+from penstock.store.record import Range
+
+Dead = tuple[list[int], list[Message]]  # positions and messages that were taken from the head for good
 
 NS_PER_MS: Final = 1_000_000
 ANY_BYTES: Final = 1 << 62
@@ -27,9 +30,9 @@ class Shelves:
     __slots__ = (
         "_arrived_ns",
         "_clock",
-        "_levels",
         "_options",
         "bounded",
+        "levels",
         "lowest",
         "plain",
         "refuses",
@@ -40,9 +43,9 @@ class Shelves:
 
     def __init__(self, options: Options, clock: Clock) -> None:
         self._clock = clock
-        self._levels = [Backlog(level) for level in range(options.max_priority + 1)]
-        self.lowest = self._levels[0]
-        self.several = len(self._levels) > 1
+        self.levels = [Backlog(level) for level in range(options.max_priority + 1)]
+        self.lowest = self.levels[0]
+        self.several = len(self.levels) > 1
         self._arrived_ns = 0  # since the last dispatch; 0 if nothing did
         self.timed = False  # some message here has, or had, a deadline
         self.returns: dict[int, int] = {}  # how often a message came back, if that is limited
@@ -52,41 +55,47 @@ class Shelves:
         self._options = options
         limited = options.has_limit()
         self.bounded = limited and options.overflow == DROP_HEAD
-        self.refuses = limited and options.overflow != DROP_HEAD
+        self.refuses = options.refuses()
         self.plain = not self.several and not self.refuses and options.message_ttl_ms == NONE
-        for backlog in self._levels:
-            backlog.measure(options.max_length_bytes != NONE)
+        for backlog in self.levels:
+            backlog.measure(options.counts_bytes())
 
     def __len__(self) -> int:
         if not self.several:
-            return len(self.lowest.ready) + len(self.lowest.returned)
-        return sum(len(backlog) for backlog in self._levels)
+            return len(self.lowest)
+        return sum(len(backlog) for backlog in self.levels)
 
-    def append(self, messages: Sequence[Message], bytes_: int, ttls_ms: Sequence[int] | None) -> None:
-        """Messages that arrive, with the time to live of each if any has one."""
+    def append(self, messages: Sequence[Message], bytes_: int, ttls_ms: Sequence[int] | None) -> Sequence[int]:
+        """Messages that arrive, with the time to live of each if any has one; their positions."""
         if not self.several and ttls_ms is None and self._options.message_ttl_ms == NONE:
-            self.lowest.append(messages, bytes_)
-            return
+            return self.lowest.append(messages, bytes_)
         self._arrived_ns = self._clock.now_ns()
         if not self.several and ttls_ms is None:
-            self.lowest.append(messages, bytes_, self._deadline(NO_TTL))
-            return
+            return self.lowest.append(messages, bytes_, self._deadline(NO_TTL))
+        positions: list[int] = []
         for at, message in enumerate(messages):
             level = 0
             if self.several:
-                level = min(priority_of(message[1], FLAGS_OFFSET), len(self._levels) - 1)
+                level = min(priority_of(message[1], FLAGS_OFFSET), len(self.levels) - 1)
             deadline = self._deadline(ttls_ms[at] if ttls_ms is not None else NO_TTL)
-            self._levels[level].append((message,), len(message[1]), deadline)
+            positions += self.levels[level].append((message,), len(message[1]), deadline)
+        return positions
+
+    def ttl_ms(self, ttl_ms: int) -> int:
+        """The time to live of a message that has this one of its own, by the queue's and its own; NO_TTL is for
+        ever."""
+        own = self._options.message_ttl_ms
+        return own if own != NONE and (ttl_ms == NO_TTL or own < ttl_ms) else ttl_ms
 
     def put_back(self, position: int, message: Message) -> None:
-        self._levels[position >> LEVEL_SHIFT].put_back(position, message)
+        self.levels[position >> LEVEL_SHIFT].put_back(position, message)
 
     def front(self) -> Backlog:
         """Where the next message is, if there is one."""
         if self.several:
-            for at in range(len(self._levels) - 1, 0, -1):
-                backlog = self._levels[at]
-                if backlog.ready or backlog.returned:
+            for at in range(len(self.levels) - 1, 0, -1):
+                backlog = self.levels[at]
+                if backlog.ready or backlog.returned or backlog.paged_count:
                     return backlog
         return self.lowest
 
@@ -94,13 +103,13 @@ class Shelves:
         """These were popped and will not come back."""
         if self.timed:
             for position in positions:
-                self._levels[position >> LEVEL_SHIFT].deadlines.pop(position, None)
+                self.levels[position >> LEVEL_SHIFT].deadlines.pop(position, None)
         if self.returns:
             for position in positions:
                 self.returns.pop(position, None)
 
     def clear(self) -> None:
-        for backlog in self._levels:
+        for backlog in self.levels:
             self.forget([position for position, _ in backlog.returned])
             backlog.clear()
 
@@ -110,31 +119,29 @@ class Shelves:
         """When the message at the head expires; 0 is never."""
         return self.front().deadline() if self.timed else 0
 
-    def overdue(self, limit: int) -> list[Message]:
+    def overdue(self, limit: int) -> Dead:
         """Take what is due from the head, as far as this is before a dispatch."""
         # What has just come with a time to live of 0 must have its chance with a consumer first.
         return self._take_due(self._arrived_ns or self._clock.now_ns() + 1, limit)
 
-    def due(self, limit: int) -> list[Message]:
+    def due(self, limit: int) -> Dead:
         """Take what is due from the head."""
         self._arrived_ns = 0
         return self._take_due(self._clock.now_ns() + 1, limit)
 
-    def _take_due(self, now_ns: int, limit: int) -> list[Message]:
-        dead: list[Message] = []
-        while len(dead) < limit:
+    def _take_due(self, now_ns: int, limit: int) -> Dead:
+        dead: Dead = [], []
+        while len(dead[0]) < limit:
             backlog = self.front()
             deadline = backlog.deadline()
-            if not deadline or deadline >= now_ns:
+            if not deadline or deadline >= now_ns or not backlog.has_next():
                 break
-            dead += self._take(backlog, min(limit - len(dead), backlog.stretch()))
+            self._take(backlog, min(limit - len(dead[0]), backlog.stretch()), dead)
         return dead
 
     def _deadline(self, ttl_ms: int) -> int:
         """When a message with this time to live that arrives now expires; 0 is never."""
-        own = self._options.message_ttl_ms
-        if own != NONE and (ttl_ms == NO_TTL or own < ttl_ms):
-            ttl_ms = own
+        ttl_ms = self.ttl_ms(ttl_ms)
         if ttl_ms == NO_TTL:
             return 0
         self.timed = True
@@ -148,26 +155,39 @@ class Shelves:
             return False
         if options.max_length_bytes == NONE:
             return True
-        return self._body_bytes() + body_size(message[1]) <= options.max_length_bytes
+        return self.body_bytes() + body_size(message[1]) <= options.max_length_bytes
 
-    def excess(self, limit: int) -> list[Message]:
-        """Take what is more than the queue may hold from the head."""
-        dead: list[Message] = []
+    def excess(self, limit: int) -> Dead:
+        """Take what is more than the queue may hold from the head, as far as it is in RAM."""
+        dead: Dead = [], []
         options = self._options
         over = len(self) - options.max_length if options.max_length != NONE else 0
         bytes_max = options.max_length_bytes
-        while len(dead) < limit and (over > 0 or (bytes_max != NONE and self._body_bytes() > bytes_max)):
-            dead += self._take(self.front(), 1)
+        while len(dead[0]) < limit and (over > 0 or (bytes_max != NONE and self.body_bytes() > bytes_max)):
+            backlog = self.front()
+            if not backlog.has_next():
+                break
+            self._take(backlog, 1, dead)
             over -= 1
         return dead
 
-    def _body_bytes(self) -> int:
-        return sum(backlog.body_bytes for backlog in self._levels)
+    def body_bytes(self) -> int:
+        return sum(backlog.body_bytes for backlog in self.levels)
 
-    def _take(self, backlog: Backlog, count: int) -> list[Message]:
+    def _take(self, backlog: Backlog, count: int, dead: Dead) -> None:
         positions, messages, _ = backlog.pop(count, ANY_BYTES)
         self.forget(positions)
-        return messages
+        dead[0].extend(positions)
+        dead[1].extend(messages)
+
+    # The disk.
+
+    def living(self) -> list[Range]:
+        """The positions of all that waits here, and of all that is to come, in order."""
+        return [ranged for backlog in self.levels for ranged in backlog.living()]
+
+    def paged_count(self) -> int:
+        return sum(backlog.paged_count for backlog in self.levels)
 
     def __repr__(self) -> str:
-        return f"<Shelves messages={len(self)} levels={len(self._levels)} timed={self.timed}>"
+        return f"<Shelves messages={len(self)} levels={len(self.levels)} timed={self.timed}>"

@@ -14,7 +14,7 @@ from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, 
 from penstock.amqp.method import ExchangeDeclare, QueueDeclare
 from penstock.amqp.properties import Properties
 from penstock.amqp.table import Table
-from penstock.broker.arguments import check_queue_arguments
+from penstock.broker.arguments import MARKS, check_queue_arguments
 from penstock.broker.deadletter import DeadLetters
 from penstock.broker.equivalence import check_arguments, check_flag
 from penstock.broker.exchange import (
@@ -40,6 +40,7 @@ from penstock.broker.records import (
     record_queue,
 )
 from penstock.broker.rules import DIRECT_REPLY
+from penstock.broker.vault import Vault
 from penstock.credit import Block, Hop
 from penstock.runtime import Scheduler
 
@@ -55,7 +56,7 @@ PREDECLARED: Final = (
     ("amq.headers", HEADERS),
     ("amq.match", HEADERS),
 )
-QUEUE_ARGUMENTS: Final = (  # compared on redeclare, as RabbitMQ does; others are not
+QUEUE_ARGUMENTS: Final = (  # compared on redeclare, as RabbitMQ does, and watermarks; others are not
     "x-expires",
     "x-message-ttl",
     "x-dead-letter-exchange",
@@ -67,6 +68,7 @@ QUEUE_ARGUMENTS: Final = (  # compared on redeclare, as RabbitMQ does; others ar
     "x-queue-mode",
     "x-queue-type",
     "x-single-active-consumer",
+    *MARKS,
 )
 
 
@@ -100,6 +102,7 @@ class VHost:
         "policies",
         "queues",
         "replies",
+        "vault",
         "version",
     )
 
@@ -118,6 +121,7 @@ class VHost:
         self._block_log = block_log
         self._queue_delay_us = queue_delay_us
         self.ledger: Ledger = NO_LEDGER
+        self.vault: Vault | None = None
         self.metadata: dict[str, Json] = {"description": "", "tags": []}  # for people; kept as it is given
         self.limits: dict[str, int] = {}  # max-connections, max-queues; negative is no limit
         self.parameters: dict[tuple[str, str], Json] = {}  # by component and name; of plugins, kept for them
@@ -194,9 +198,15 @@ class VHost:
             self._dead_letters,
         )
         queue.mailbox.delay_us = self._queue_delay_us
+        if self.vault is not None:
+            self.vault.equip(self.name, queue)
         self.queues[name] = queue
         self.version += 1
         record_queue(self.ledger, self.name, queue)
+        if queue.keeping is not None:
+            # Its messages are safe only when it is itself: until then it takes none, so it confirms none.
+            queue.mailbox.hold()
+            self.ledger.after_commit(queue.mailbox.release)
         return queue
 
     def _check_queue_limit(self, name: str) -> None:

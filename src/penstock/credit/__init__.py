@@ -2,5 +2,6 @@
 
 from penstock.credit.hop import Hop, Spec
 from penstock.credit.link import Block, Link, Stage
+from penstock.credit.watermark import Gauge, Watermark
 
-__all__ = ["Block", "Hop", "Link", "Spec", "Stage"]
+__all__ = ["Block", "Gauge", "Hop", "Link", "Spec", "Stage", "Watermark"]

@@ -149,6 +149,33 @@ async def whoami(api: Api, request: Request, caller: Caller) -> Response:
     return _json({"name": caller.name, "tags": list(caller.tags)})
 
 
+# Settings, for administrators.
+
+
+async def list_settings(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require()
+    return _many(api.admin.settings())
+
+
+async def get_setting(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require()
+    name = _path(request, "name")
+    return _one([body for body in api.admin.settings() if body["name"] == name], f"setting '{name}'")
+
+
+async def put_setting(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require()
+    value = (await _body(request)).get("value")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadRequest("'value' is neither a string nor a number")
+    api.admin.change_setting(_path(request, "name"), str(value))
+    return Response(status_code=204)
+
+
+async def list_alarms(api: Api, request: Request, caller: Caller) -> Response:
+    return _many(api.admin.alarms())
+
+
 # Vhosts.
 
 
@@ -372,6 +399,10 @@ async def post_definitions(api: Api, request: Request, caller: Caller) -> Respon
 # A vhost is one path segment, with its slashes as %2F: the default vhost is /%2F.
 ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("/api/whoami", "GET", whoami),
+    ("/api/settings", "GET", list_settings),
+    ("/api/settings/{name}", "GET", get_setting),
+    ("/api/settings/{name}", "PUT", put_setting),
+    ("/api/alarms", "GET", list_alarms),
     ("/api/vhosts", "GET", list_vhosts),
     ("/api/vhosts/{vhost}", "GET", get_vhost),
     ("/api/vhosts/{vhost}", "PUT", put_vhost),

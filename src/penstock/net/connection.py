@@ -2,7 +2,7 @@
 
 Upstream: the socket.  Downstream: net/reader.py for channels, net/handshake.py for channel 0.
 While a login is checked (login.py), what the client sends is held, in order; the handshake timeout goes on.
-Not here: parking and credit (reader.py), what channels do (broker/).
+Not here: parking and credit (reader.py), what a blocked client is told (blocked.py), what channels do (broker/).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from penstock.amqp.table import Table
 from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.net import handshake
+from penstock.net.blocked import Blocked
 from penstock.net.heartbeat import Heartbeat
 from penstock.net.limits import Limits
 from penstock.net.log import Log
@@ -48,6 +49,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_attempt",
         "_begun",
+        "_blocked",
         "_decoder",
         "_gone",
         "_header",
@@ -120,6 +122,7 @@ class Connection(asyncio.Protocol):
         self._decoder = Decoder(limits.message_bytes_max, limits.bounds)
         self._decoder.distrust(limits.frame_max)
         self._heartbeat: Heartbeat | None = None
+        self._blocked: Blocked | None = None
 
     # From asyncio.
 
@@ -278,11 +281,11 @@ class Connection(asyncio.Protocol):
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         self.frame_max = frame_max
         self._decoder.tuned(frame_max, channel_max)
-        self.reader = Reader(self.broker, self, channel_max, self.limits.parked_bytes_max, self._pause_or_resume)
+        self.reader = Reader(self.broker, self, channel_max, self.limits.parked_bytes_max, self._reader_changed)
+        clock, alarms = self.broker.scheduler.clock, self.broker.alarms
+        self._blocked = Blocked(clock, alarms, self.reader, self.send, self.fail, self.capability)
         if heartbeat_s:
-            self._heartbeat = Heartbeat(
-                self.broker.scheduler.clock, heartbeat_s, self._send_heartbeat, self._silent, self._is_paused
-            )
+            self._heartbeat = Heartbeat(clock, heartbeat_s, self._send_heartbeat, self._silent, self._is_paused)
 
     def opened(self) -> None:
         self._timer.cancel()
@@ -354,7 +357,7 @@ class Connection(asyncio.Protocol):
         self._log.info("connection closed", peer=self.name, user=self.user, code=method.reply_code)
         self.state = CLOSED
         self.broker.peers.remove(self)  # its next connection may be here before its socket is gone
-        self._leave()
+        self._leave(politely=True)
         if self.reader is None or not self.reader.lanes:
             self._closed_whole()
 
@@ -398,21 +401,35 @@ class Connection(asyncio.Protocol):
         self._transport.close()
         self._timer = self.broker.scheduler.clock.call_later(LINGER_S, self._transport.abort)
 
-    def _leave(self) -> None:
+    def _leave(self, politely: bool = False) -> None:
         """Channels go, and with them the queues that were only for this connection."""
         self.notify_cancel = False  # the client knows that its own queues go: it said so, or was told
+        if self._blocked is not None:
+            self._blocked.stop()
+            self._blocked = None
         if self.reader is not None:
-            self.reader.shut_down()
+            self.reader.shut_down(politely)
         for queue in list(self.exclusive_queues):
             queue.delete()
 
     def _let_go(self) -> None:
         """Once socket and channels are gone: break the circle with the reader, so that memory is free at once."""
         if self._lost and self.reader is not None and not self.reader.lanes:
-            self.reader.mailbox.close()
+            self.reader.close()
             self.reader = None
 
     # Pausing and heartbeats.
+
+    def flow_state(self) -> str:
+        """As people see it: `starting`, `running`, `flow`, `blocking`, `blocked` or `closing`."""
+        if self.state != handshake.RUNNING or self.reader is None:
+            return "closing" if self.state in (CLOSING, CLOSED, REFUSED) else "starting"
+        return self.reader.flow_state()
+
+    def _reader_changed(self) -> None:
+        self._pause_or_resume()
+        if self._blocked is not None:
+            self._blocked.look()
 
     def _pause_or_resume(self) -> None:
         """The socket is read unless too much is parked, too much that we wrote is unread, or something is held."""

@@ -1,15 +1,18 @@
 """Reader: socket bytes to items, items to channels. The first stage.
 
 Upstream: the socket.  Downstream: broker/channel.py.
-Blocked: when one of its channels is out of credit. Then that channel's publishes are parked, in order, and all else is
-served; only when more than `parked_bytes_max` is parked does the socket pause. It pauses too for a client that asks
-faster than its channel can answer.
+Blocked: when one of its channels is out of credit; then that channel's publishes are parked, in order, and all else is
+served. And by alarms, from the connection's first publish on: then all its publishes are parked. Only when more than
+`parked_bytes_max` is parked does the socket pause. It pauses too for a client that asks faster than its channel can
+answer.
 
 What may overtake a channel's parked publishes is decided by one table, `ORDER`: the consumer's side of a channel and
 declarations overtake, methods that mean "after what I published" push the parked publishes out first (they are few,
-and bounded by the parking space), tx waits in line, as it is publishing too.
+and bounded by the parking space; under an alarm also by `Alarms.admit`, and beyond that they wait in line), tx waits
+in line, as it is publishing too.
 
-Not here: the handshake and methods on channel 0 (handshake.py), what a method does (broker/).
+Not here: the handshake and methods on channel 0 (handshake.py), what a method does (broker/), what a blocked client is
+told (blocked.py).
 """
 
 from __future__ import annotations
@@ -66,6 +69,9 @@ PARKED_METHOD_BYTES: Final = 256  # about what a method costs in memory while it
 WAITING_MAX: Final = 4096  # items in a channel's mailbox; then the socket pauses until half of them are done
 
 
+Parked = Publishes | Command | Oversize | Shutdown
+
+
 class Lane:
     """One channel as its reader sees it: the link to it, and what is parked for it."""
 
@@ -74,19 +80,22 @@ class Lane:
     def __init__(self, channel: Channel, link: Link) -> None:
         self.channel = channel
         self.link = link
-        self.parked: deque[Publishes | Command] = deque()
+        self.parked: deque[Parked] = deque()
         self.gone = 0  # items that were parked and are no more: so the first one parked has this number
         self.closing = False
 
 
 class Reader(Stage):
     __slots__ = (
+        "_alarms",
         "_broker",
+        "_changed",
         "_channel_max",
         "_flooded",
-        "_fullness_changed",
         "_parked_bytes_max",
         "_peer",
+        "alarm_blocked",
+        "alarmed",
         "is_full",
         "lanes",
         "mailbox",
@@ -94,19 +103,24 @@ class Reader(Stage):
     )
 
     def __init__(
-        self, broker: Broker, peer: Peer, channel_max: int, parked_bytes_max: int, fullness_changed: Callable[[], None]
+        self, broker: Broker, peer: Peer, channel_max: int, parked_bytes_max: int, changed: Callable[[], None]
     ) -> None:
+        """`changed` is called when it becomes full or is so no more, and about alarms if they block it."""
         super().__init__(f"connection {peer.name}", broker.scheduler.clock.now_ns, broker.block_log)
         self._broker = broker
         self._peer = peer
         self._channel_max = channel_max
         self._parked_bytes_max = parked_bytes_max
-        self._fullness_changed = fullness_changed
+        self._changed = changed
+        self._alarms = broker.alarms
+        self._alarms.listeners[self] = None
         self.mailbox: Mailbox[None] = Mailbox(broker.scheduler, self)
         self.lanes: dict[int, Lane] = {}
         self._flooded: dict[int, Lane] = {}  # more than WAITING_MAX items wait for their channels
         self.parked_bytes = 0
         self.is_full = False
+        self.alarmed = bool(self._alarms)  # an alarm is on: the next publish blocks
+        self.alarm_blocked = False  # and there was one
 
     # Items from the decoder.
 
@@ -118,7 +132,7 @@ class Reader(Stage):
         elif lane.closing and not lane.channel.is_closing():
             self._receive_after_close(item)
         elif type(item) is Publishes:
-            if lane.parked or lane.link.blocking or not self._send_whole(lane, item):
+            if lane.parked or lane.link.blocking or self.alarmed or not self._send_whole(lane, item):
                 self._park(lane, item)
         elif lane.parked and isinstance(item, (Command, Oversize)):
             self._receive_behind(lane, item)
@@ -144,14 +158,16 @@ class Reader(Stage):
     def _receive_behind(self, lane: Lane, item: Command | Oversize) -> None:
         """Something else for a channel whose publishes are parked."""
         order = ORDER.get(type(item.method), OVERTAKE) if isinstance(item, Command) else PUSH
-        if order == WAIT and isinstance(item, Command):
+        if order == OVERTAKE:
+            self._pass(lane, item)
+        elif order == PUSH and self._alarms.admit(_lane_bytes(lane)):
+            self._push(lane)
+            self._pass(lane, item)
+        else:
+            lane.closing = isinstance(item, Command) and type(item.method) is ChannelClose
             lane.parked.append(item)
             self.parked_bytes += PARKED_METHOD_BYTES
             self._weigh()
-            return
-        if order == PUSH:
-            self._push(lane)
-        self._pass(lane, item)
 
     def _pass(self, lane: Lane, item: Item) -> None:
         if type(item) is Command:
@@ -190,16 +206,19 @@ class Reader(Stage):
     def _park(self, lane: Lane, item: Publishes) -> None:
         lane.parked.append(item)
         self.parked_bytes += item.bytes
-        if not lane.link.blocking:
+        if self.alarmed:
+            if not self.alarm_blocked:
+                self._block_by_alarms()
+        elif not lane.link.blocking:
             self._release(lane)
         self._weigh()
 
     def _release(self, lane: Lane) -> None:
         """Send parked publishes for as long as there is credit."""
         link = lane.link
-        while lane.parked and not link.blocking:
+        while lane.parked and not link.blocking and not self.alarmed:
             item = lane.parked[0]
-            if isinstance(item, Command):
+            if not isinstance(item, Publishes):
                 lane.parked.popleft()
                 lane.gone += 1
                 self.parked_bytes -= PARKED_METHOD_BYTES
@@ -214,7 +233,7 @@ class Reader(Stage):
             lane.channel.mailbox.cast(head)
 
     def _push(self, lane: Lane) -> None:
-        """Send all that is parked for a channel, credit or not."""
+        """Send all that is parked for a channel, credit or not, alarm or not."""
         for item in lane.parked:
             self.parked_bytes -= _parked_bytes(item)
             if isinstance(item, Publishes):
@@ -228,7 +247,9 @@ class Reader(Stage):
         """The publishes that a method overtook, taken out of what is parked and paid for."""
         lane = self.lanes.get(number)
         items: list[Publishes] = []
-        while lane is not None and lane.parked and lane.gone < behind:
+        if lane is None or not self._alarms.admit(_lane_bytes(lane)):
+            return items
+        while lane.parked and lane.gone < behind:
             item = lane.parked.popleft()
             lane.gone += 1
             self.parked_bytes -= _parked_bytes(item)
@@ -244,7 +265,32 @@ class Reader(Stage):
         full = self.parked_bytes > limit or bool(self._flooded)
         if full != self.is_full:
             self.is_full = not self.is_full
-            self._fullness_changed()
+            self._changed()
+
+    # Alarms.
+
+    def alarms_changed(self) -> None:
+        """One began, ended or has another reason. Who has published nothing since it began is not blocked by it."""
+        self.alarmed = bool(self._alarms)
+        if self.alarm_blocked or any(lane.parked for lane in self.lanes.values()):
+            self._block_by_alarms()
+
+    def _block_by_alarms(self) -> None:
+        """Blocked by exactly the alarms that are on; free of them if there are none."""
+        self.alarm_blocked = self.alarmed
+        names = [f"{source} alarm" for source in self._alarms.reasons()]
+        for name in names:
+            self.block(name)
+        for reason in list(self.blocked_by):
+            if isinstance(reason, str) and reason not in names:
+                self.unblock(reason)
+        self._changed()
+
+    def flow_state(self) -> str:
+        """As people see it."""
+        if self.alarmed:
+            return "blocked" if self.alarm_blocked else "blocking"
+        return "flow" if self.in_flow() else "running"
 
     # The stage.
 
@@ -268,19 +314,44 @@ class Reader(Stage):
 
     # The end.
 
-    def shut_down(self) -> None:
-        """The connection ends: channels finish what was read from the socket before, then go."""
+    def shut_down(self, politely: bool = False) -> None:
+        """The connection ends: channels finish what was read from the socket before, then go.
+
+        What alarms do not let through waits for their end if the client asked politely; else it is dropped, as what is
+        still in a socket that breaks."""
         for lane in list(self.lanes.values()):
-            self._push(lane)
+            if self._alarms.admit(_lane_bytes(lane)):
+                self._push(lane)
+            elif politely:
+                lane.parked.append(Shutdown())
+                self.parked_bytes += PARKED_METHOD_BYTES
+                continue
+            else:
+                self._drop(lane)
             lane.channel.mailbox.cast(Shutdown())
+
+    def drop_parked(self) -> None:
+        """The client is told that nobody will take these."""
+        for lane in self.lanes.values():
+            self._drop(lane)
+
+    def _drop(self, lane: Lane) -> None:
+        self.parked_bytes -= _lane_bytes(lane)
+        lane.gone += len(lane.parked)
+        lane.parked.clear()
+        self._weigh()
+
+    def close(self) -> None:
+        """Socket and channels are gone."""
+        self._alarms.listeners.pop(self, None)
+        self.mailbox.close()
 
     def forget(self, number: int) -> None:
         """The channel has terminated."""
         lane = self.lanes.pop(number, None)
         self._flooded.pop(number, None)
         if lane is not None:
-            for item in lane.parked:
-                self.parked_bytes -= _parked_bytes(item)
+            self.parked_bytes -= _lane_bytes(lane)
             self._weigh()
 
     def __repr__(self) -> str:
@@ -301,8 +372,12 @@ def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
     return head
 
 
-def _parked_bytes(item: Publishes | Command) -> int:
+def _parked_bytes(item: Parked) -> int:
     return item.bytes if isinstance(item, Publishes) else PARKED_METHOD_BYTES
+
+
+def _lane_bytes(lane: Lane) -> int:
+    return sum(map(_parked_bytes, lane.parked))
 
 
 def _ids(item: Item) -> tuple[int, int]:

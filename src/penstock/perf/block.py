@@ -26,7 +26,7 @@ from penstock.amqp.frame import (
 from penstock.amqp.method import BasicAck, BasicDeliver, BasicPublish, decode_method, encode_method
 from penstock.amqp.properties import Properties, encode_properties
 
-CHANNEL = 1  # the load tool opens one channel on each connection
+CHANNEL = 1  # a worker has a connection of its own, and opens one channel
 BLOCK_BYTES = 65_536  # about what a sender's socket buffer takes at once; larger measured no cheaper
 BLOCK_MESSAGES_MAX = 500  # so that a stop, which waits for the block's end, comes soon
 NUMBER_BYTES = 8  # a body begins with its message's number in the publisher's cycle, if it is long enough
@@ -61,10 +61,12 @@ def numbered_body(number: int, size: int) -> bytes:
     return (b"%0*d" % (NUMBER_BYTES, number)).ljust(size, b"x") if size >= NUMBER_BYTES else b"x" * size
 
 
-def publish(exchange: str, routing_key: str, properties: Properties, body: bytes, frame_max: int) -> bytes:
+def publish(
+    exchange: str, routing_key: str, properties: Properties, body: bytes, frame_max: int, channel: int = CHANNEL
+) -> bytes:
     """One message as its publisher sends it: method, header and as many body frames as frame_max asks for."""
-    method = encode_method(BasicPublish(exchange, routing_key), CHANNEL)
-    return method + build_basic(CHANNEL, encode_properties(properties), body, frame_max)
+    method = encode_method(BasicPublish(exchange, routing_key), channel)
+    return method + build_basic(channel, encode_properties(properties), body, frame_max)
 
 
 def block_messages(message_bytes: int) -> int:

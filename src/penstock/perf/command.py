@@ -28,7 +28,11 @@ SCENARIO_HELP = "\n\n".join(f"{scenario.name}: {scenario.about}" for scenario in
 def perf(
     scenarios: Annotated[
         list[str],
-        typer.Argument(metavar="SCENARIO…", help=f"What to measure, or all.\n\n{SCENARIO_HELP}", show_default=False),
+        typer.Argument(
+            metavar="SCENARIO…",
+            help=f"What to measure, or all, or a pattern: persist-*.\n\n{SCENARIO_HELP}",
+            show_default=False,
+        ),
     ],
     uri: Annotated[str, typer.Option(help="The broker, as amqp://user:password@host:port/vhost.")] = "amqp://localhost",
     compare: Annotated[str | None, typer.Option(help="A second broker, measured in turns with the first.")] = None,

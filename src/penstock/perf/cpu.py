@@ -13,24 +13,31 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 def used_s(pid: int | None) -> float | None:
     """User and system time of a process, its living descendants and its ended children; None if it is not there."""
-    if pid is None:
+    members = family(pid)
+    if not members:
         return None
-    ticks: dict[int, int] = {}
+    ticks = sum(sum(map(int, fields[11:15])) for fields in members.values())  # utime, stime, cutime, cstime
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family(pid: int | None) -> dict[int, list[str]]:
+    """A process and its living descendants, with their fields of /proc/PID/stat from the state on."""
+    if pid is None:
+        return {}
+    everyone: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     for entry in PROC.glob("[0-9]*"):
         fields = _stat(entry)
         if fields:
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+            everyone[int(entry.name)] = fields
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    if pid not in ticks:
-        return None
-    total = 0
-    family = [pid]
-    while family:
-        member = family.pop()
-        total += ticks[member]
-        family += children.get(member, [])
-    return total / os.sysconf("SC_CLK_TCK")
+    found: dict[int, list[str]] = {}
+    waiting = [pid] if pid in everyone else []
+    while waiting:
+        member = waiting.pop()
+        found[member] = everyone[member]
+        waiting += children.get(member, [])
+    return found
 
 
 def per_message_us(start_s: float | None, end_s: float | None, messages: int) -> float | None:

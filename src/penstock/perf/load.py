@@ -8,12 +8,13 @@ holds it.
 Not here: what is declared (site.py), which load makes which figure (scenario.py).
 """
 
+import itertools
 import socket
 import struct
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.client.connection import Channel, ClientError
 from penstock.perf.block import Block, NotADelivery, acks, check_delivery, delivery_bytes
@@ -193,23 +194,31 @@ class Publisher(Worker):
 class ConfirmedPublisher(Publisher):
     """Sends blocks as long as no more than `window` messages are unconfirmed."""
 
-    def __init__(self, channel: Channel, blocks: Sequence[Block], window: int) -> None:
-        super().__init__(channel, blocks)
+    def __init__(self, channel: Channel, blocks: Sequence[Block], window: int, limit: int | None = None) -> None:
+        super().__init__(channel, blocks, limit)
         self.window = window
         self.confirmed = 0
+
+    def supply(self) -> Iterator[Block]:
+        """The blocks in the order they are sent. It may end."""
+        return itertools.cycle(self.blocks)
 
     def work(self) -> None:
         _set_timeout(self.socket, socket.SO_SNDTIMEO, SEND_TIMEOUT_S)
         _set_timeout(self.socket, socket.SO_RCVTIMEO, STALL_S)
         confirms = Confirms()
-        turn = 0
-        while not self.stopping or self.confirmed < self.sent:
-            block = self.blocks[turn]
-            if not self.stopping and self.sent + block.messages - self.confirmed <= self.window:
+        supply = self.supply()
+        block = next(supply, None)
+        while True:
+            if self.stopping or self.sent == self.limit:
+                block = None
+            if block and self.sent + block.messages - self.confirmed <= self.window:
                 self.socket.sendall(block.wire)
                 self.sent += block.messages
-                turn = (turn + 1) % len(self.blocks)
+                block = next(supply, None)
                 continue
+            if not block and self.confirmed >= self.sent:
+                break
             try:
                 data = self.socket.recv(CONFIRM_RECV_BYTES)
             except BlockingIOError:

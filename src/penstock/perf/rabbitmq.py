@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,20 +50,25 @@ def find_script() -> str:
 
 
 @contextmanager
-def running_rabbitmq() -> Iterator[RabbitMQ]:
-    """Start RabbitMQ, wait until it greets, yield it, and leave no process or file behind."""
+def running_rabbitmq(
+    settings: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[RabbitMQ]:
+    """Start RabbitMQ, wait until it greets, yield it, and leave no process or file behind.
+
+    `settings` are lines of rabbitmq.conf, `variables` are added to the environment of the server.
+    """
     script = find_script()
     with tempfile.TemporaryDirectory(prefix="penstock-rabbitmq-") as name:
         directory = Path(name)
         amqp_port, dist_port, epmd_port = _free_ports(3)
-        environment = _environment(directory, amqp_port, dist_port, epmd_port)
+        environment = _environment(directory, amqp_port, dist_port, epmd_port, settings or {})
         processes: list[subprocess.Popen[bytes]] = []
         with open(directory / "console.log", "wb") as console:
             try:
                 # In the foreground and before the server: a server that finds no epmd starts a daemon that nobody ends.
                 epmd = ["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"]
                 processes.append(_spawn(epmd, environment, directory, console.fileno()))
-                server = _spawn([script], environment, directory, console.fileno())
+                server = _spawn([script], environment | dict(variables or {}), directory, console.fileno())
                 processes.append(server)
                 _wait_for_greeting(server, amqp_port, directory)
                 yield RabbitMQ(f"amqp://guest:guest@127.0.0.1:{amqp_port}/%2f", server.pid, directory)
@@ -72,12 +77,15 @@ def running_rabbitmq() -> Iterator[RabbitMQ]:
                     _end(process)
 
 
-def _environment(directory: Path, amqp_port: int, dist_port: int, epmd_port: int) -> dict[str, str]:
+def _environment(
+    directory: Path, amqp_port: int, dist_port: int, epmd_port: int, settings: Mapping[str, str]
+) -> dict[str, str]:
     for folder in ("home", "mnesia", "log"):
         (directory / folder).mkdir()
     (directory / "plugins").write_text("[].\n")
     (directory / "rabbitmq.conf").write_text(
         f"listeners.tcp.1 = 127.0.0.1:{amqp_port}\nlog.console = false\nlog.file.level = warning\n"
+        + "".join(f"{name} = {value}\n" for name, value in settings.items())
     )
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RABBITMQ_", "ERL_"))}
     return kept | {

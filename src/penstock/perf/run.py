@@ -5,6 +5,7 @@ A scenario that fails is an error in the report, and the others go on.
 Not here: how a scenario works (scenario.py), how a report looks (table.py).
 """
 
+import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -78,12 +79,15 @@ class Report:
 
 
 def choose(names: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names in the table's order; `all` is every one."""
+    """The scenarios of these names in the table's order; `all` is every one, and a name may be a pattern with `*`."""
     known = [scenario.name for scenario in SCENARIOS]
+    chosen: set[str] = set()
     for name in names:
-        if name != ALL and name not in known:
+        found = known if name == ALL else fnmatch.filter(known, name)
+        if not found:
             raise UnknownScenario(f"no scenario {name!r}; there are {', '.join(known)}, and {ALL}")
-    return [scenario for scenario in SCENARIOS if scenario.name in names or ALL in names]
+        chosen.update(found)
+    return [scenario for scenario in SCENARIOS if scenario.name in chosen]
 
 
 def run(
@@ -116,11 +120,11 @@ def _meet(uri: Uri, pid: int | None) -> Broker:
     """Connect once: a wrong address or password shows before anything is measured, and the broker tells its name."""
     with Connection.connect(uri) as connection:
         told = connection.server_properties
-    product = _product(told)
+    product = product_of(told)
     return Broker(uri, pid if pid is not None else listener(uri.host, uri.port), product)
 
 
-def _product(told: Table) -> str:
+def product_of(told: Table) -> str:
     """What the broker is. Penstock behaves like RabbitMQ and says so as `product`; what it is stands beside it."""
     if "penstock" in told:
         return f"Penstock {told['penstock']!s}"

@@ -2,7 +2,7 @@
 
 Rates count messages that arrived: deliveries, or confirms. Clocks are read after a warm-up, and again `seconds` later;
 then the publishers stop, and a run whose consumers do not get exactly what was sent makes no figure but an error.
-Not here: loops (load.py), declaring and deleting (site.py), turns and medians (run.py).
+Not here: what the disk must hold (durable.py), clocks (measure.py), loops (load.py), turns and medians (run.py).
 """
 
 import time
@@ -12,16 +12,25 @@ from dataclasses import dataclass
 from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties
 from penstock.client.connection import Channel
 from penstock.perf.block import Block, block, block_messages
+from penstock.perf.durable import (
+    BACKLOG_MESSAGES_PER_S,
+    BODIES,
+    DURABLE_QUEUES,
+    WINDOWS,
+    PersistentConfirms,
+    play_backlog,
+    play_drain_disk,
+    play_durable_queues,
+)
 from penstock.perf.figure import MEGABYTES_PER_S, MESSAGES_PER_S, MICROSECONDS, Figure, percentile
-from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check, drain
+from penstock.perf.load import Consumer, Publisher, drain
+from penstock.perf.measure import WARM_UP_S, await_count, drain_all, measure
 from penstock.perf.roundtrip import RoundTrip
-from penstock.perf.site import POLL_S, WAKE_UNACKED, Reading, Site
+from penstock.perf.site import WAKE_UNACKED, Site
 
 BODY_BYTES = 100
 KB_BYTES = 1000
 LARGE_BYTES = 1_000_000
-WARM_UP_S = 1.0
-CHECK_S = 0.25  # how often a failed worker is looked for while a run lasts
 CONFIRM_WINDOW = 1000
 FANOUT_QUEUES = 10
 PAIRS = 5
@@ -30,7 +39,6 @@ QUEUE_CONNECTIONS = 4
 KEYS = 100
 IDENTIFIED_MESSAGES = 10_000  # a message-id comes again only after so many others
 FILL_MESSAGES_PER_S = 50_000  # for each second asked for; about what RabbitMQ takes, so a fill lasts about so long
-FILL_STALL_S = 20
 ROUND_TRIPS_MIN = 2000
 LARGE_PREFETCH = 8
 
@@ -157,33 +165,13 @@ def play_filldrain(site: Site) -> list[Figure]:
     publisher.limit = messages
     start = site.read_clocks()
     site.start([publisher], [])
-    _await_count(site, publisher, queue, messages)
+    await_count(site, publisher, [queue], messages)
     filled = site.read_clocks()
-    consumer = site.consumer([])
-    consumer.expected, consumer.cycle = messages, publisher.cycle
-    draining = site.read_clocks()
-    site.consume(consumer, [queue])
-    site.start([], [consumer])
-    await_all([consumer])
-    check([consumer])
-    drained = site.read_clocks()
+    draining, drained = drain_all(site, queue, messages, publisher.cycle)
     return [
         site.rate("fill", MESSAGES_PER_S, start, filled, messages, messages),
         site.rate("drain", MESSAGES_PER_S, draining, drained, messages, messages),
     ]
-
-
-def _await_count(site: Site, publisher: Publisher, queue: str, messages: int) -> None:
-    """Until the broker itself counts all of them in the queue."""
-    publisher.join()
-    check([publisher])
-    seen, seen_at = -1, time.monotonic()
-    while (count := site.message_count(queue)) != messages:
-        if count != seen:
-            seen, seen_at = count, time.monotonic()
-        if count > messages or time.monotonic() > seen_at + FILL_STALL_S:
-            raise LoadError(f"the queue counts {count} messages, {messages} were published")
-        time.sleep(POLL_S)
 
 
 def _flow(
@@ -202,38 +190,18 @@ def _flow(
         for consumer in consumers:
             # A consumer that gets only a share, of many queues, sees no order that is promised.
             consumer.cycle = publishers[0].cycle if copies == len(consumers) else 0
-    start, end, messages = _measure(site, publishers, consumers, lambda: sum(one.received for one in consumers))
+    start, end, messages = measure(site, publishers, consumers, lambda: sum(one.received for one in consumers))
     drain(publishers, consumers, lambda: _shares(publishers, consumers, copies))
     amount = messages * site.body_bytes / 1e6 if unit == MEGABYTES_PER_S else messages
     return [site.rate("", unit, start, end, messages, amount)]
 
 
-def _measure(
-    site: Site, publishers: Sequence[Publisher], consumers: Sequence[Consumer], count: Callable[[], int]
-) -> tuple[Reading, Reading, int]:
-    """Clocks before and after the time that counts, and how many messages came between."""
-    site.start(publishers, consumers)
-    _last(WARM_UP_S, [*publishers, *consumers])
-    start, before = site.read_clocks(), count()
-    _last(site.seconds, [*publishers, *consumers])
-    end, after = site.read_clocks(), count()
-    return start, end, after - before
-
-
-def _last(seconds: float, workers: Sequence[Worker]) -> None:
-    """Sleep, but not beyond the failure of a worker."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(left, CHECK_S))
-        check(workers)
-
-
 def _confirmed(site: Site, durable: bool, delivery_mode: int) -> list[Figure]:
     (queue,) = site.queues(1, durable)
     consumer = site.consumer([queue], batch=0, wake=WAKE_UNACKED)
-    publisher = site.confirmed_publisher(queue, CONFIRM_WINDOW, delivery_mode)
+    publisher = site.confirmed_publisher([queue], CONFIRM_WINDOW, delivery_mode)
     consumer.cycle = publisher.cycle
-    start, end, messages = _measure(site, [publisher], [consumer], lambda: publisher.confirmed)
+    start, end, messages = measure(site, [publisher], [consumer], lambda: publisher.confirmed)
     drain([publisher], [consumer], lambda: [publisher.sent])
     return [site.rate("", MESSAGES_PER_S, start, end, messages, messages)]
 
@@ -243,6 +211,10 @@ def _shares(publishers: Sequence[Publisher], consumers: Sequence[Consumer], copi
     if len(publishers) == len(consumers):
         return [publisher.sent for publisher in publishers]
     return [publishers[0].sent * copies // len(consumers)] * len(consumers)
+
+
+def _unconfirmed(window: int) -> str:
+    return "each confirmed before the next" if window == 1 else f"confirms in a window of {window}"
 
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -263,4 +235,32 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("filldrain", "fill a queue without consumer, then drain it with acks", BODY_BYTES, play_filldrain),
     Scenario("latency", "one message in flight: publish, deliver, ack", BODY_BYTES, play_latency),
     Scenario("large", "bodies of 1 MB in frames of the negotiated size, each acked", LARGE_BYTES, play_large),
+    *(
+        Scenario(
+            f"persist-{window}-{size}",
+            f"persistent messages of {size} to a durable queue without consumer; {_unconfirmed(window)}",
+            body_bytes,
+            PersistentConfirms(window),
+        )
+        for window in WINDOWS
+        for size, body_bytes in BODIES
+    ),
+    Scenario(
+        f"durable-{DURABLE_QUEUES}",
+        f"persistent messages to {DURABLE_QUEUES} durable queues in turn; confirms in a window of 1000",
+        BODY_BYTES,
+        play_durable_queues,
+    ),
+    Scenario(
+        "backlog",
+        f"fill a durable queue with persistent messages, {BACKLOG_MESSAGES_PER_S:,} for each second; confirms as above",
+        BODY_BYTES,
+        play_backlog,
+    ),
+    Scenario(
+        "drain-disk",
+        "the same into a lazy queue, which keeps none in memory; then drain it with acks",
+        BODY_BYTES,
+        play_drain_disk,
+    ),
 )

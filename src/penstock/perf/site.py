@@ -28,6 +28,7 @@ from penstock.amqp.method import (
     encode_method,
 )
 from penstock.amqp.properties import TRANSIENT, Properties
+from penstock.amqp.table import Table
 from penstock.client.connection import Channel, ClientError, Connection
 from penstock.client.uri import Uri
 from penstock.perf.block import Block, block, block_messages, numbered_body, publish
@@ -95,10 +96,12 @@ class Site:
             with uninterrupted():
                 self._leave(quiet=error is not None)
 
-    def queues(self, count: int, durable: bool = False) -> list[str]:
+    def queues(self, count: int, durable: bool = False, arguments: Table | None = None) -> list[str]:
         names = [f"{self.name}.{len(self._queues) + index:04d}" for index in range(count)]
         self._queues += names
-        self._send_all(self._admin, [QueueDeclare(name, durable=durable, nowait=True) for name in names])
+        found = arguments or {}
+        declares = [QueueDeclare(name, durable=durable, nowait=True, arguments=found) for name in names]
+        self._send_all(self._admin, declares)
         return names
 
     def exchange(self, kind: str) -> str:
@@ -137,11 +140,12 @@ class Site:
         consumes = [BasicConsume(name, f"{n:04d}", no_ack=no_ack, nowait=True) for n, name in enumerate(queues)]
         channel.connection.send(b"".join(encode_method(method, channel.number) for method in consumes))
 
-    def publisher(self, exchange: str, key: str, limit: int | None = None) -> Publisher:
-        """A publisher of transient messages that differ in their bodies only, not started yet."""
+    def publisher(self, exchange: str, key: str, limit: int | None = None, delivery_mode: int = TRANSIENT) -> Publisher:
+        """A publisher of messages that differ in their bodies only, not started yet."""
         channel = self.channel()
-        count = block_messages(len(self.message(channel, exchange, key)))
-        messages = (self.message(channel, exchange, key, number=number) for number in range(count))
+        properties = Properties(delivery_mode=delivery_mode)
+        count = block_messages(len(self.message(channel, exchange, key, properties)))
+        messages = (self.message(channel, exchange, key, properties, number) for number in range(count))
         return self.publisher_of(channel, [block(messages)], limit)
 
     def publisher_of(self, channel: Channel, blocks: Sequence[Block], limit: int | None = None) -> Publisher:
@@ -149,15 +153,16 @@ class Site:
         self._workers.append(publisher)
         return publisher
 
-    def confirmed_publisher(self, key: str, window: int, delivery_mode: int) -> ConfirmedPublisher:
+    def confirmed_publisher(self, keys: Sequence[str], window: int, delivery_mode: int) -> ConfirmedPublisher:
+        """A publisher to the queues of these names in turn, not started yet."""
         channel = self.channel()
         channel.call(ConfirmSelect(), ConfirmSelectOk)
         properties = Properties(delivery_mode=delivery_mode)
         # A tenth of the window at a time: the broker has always something to do while confirms travel.
-        count = max(1, window // 10)
-        publisher = ConfirmedPublisher(
-            channel, [block(self.message(channel, "", key, properties, number) for number in range(count))], window
-        )
+        count = min(max(1, window // 10), block_messages(len(self.message(channel, "", keys[0], properties))))
+        count = max(count, len(keys))
+        messages = (self.message(channel, "", keys[n % len(keys)], properties, n) for n in range(count))
+        publisher = ConfirmedPublisher(channel, [block(messages)], window)
         self._workers.append(publisher)
         return publisher
 
@@ -165,7 +170,8 @@ class Site:
         self, channel: Channel, exchange: str, key: str, properties: Properties | None = None, number: int = 0
     ) -> bytes:
         found = properties or Properties(delivery_mode=TRANSIENT)
-        return publish(exchange, key, found, numbered_body(number, self.body_bytes), channel.connection.frame_max)
+        body = numbered_body(number, self.body_bytes)
+        return publish(exchange, key, found, body, channel.connection.frame_max, channel.number)
 
     def start(self, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> None:
         """Start all, and wait until each consumer has got something."""

@@ -84,6 +84,20 @@ def test_a_merged_setting_does_not_change_the_policy_itself() -> None:
         ({"definition": {"overflow": "block"}}, "'overflow': invalid_overflow"),
         ({"definition": {"alternate-exchange": 5}}, "'alternate-exchange': not a string"),
         ({"definition": {"dead-letter-exchange": "x"}, "operator": True}, "no setting for operator policies"),
+        ({"definition": {"flow-stop-count": -1}}, "'flow-stop-count': {value_negative,-1}"),
+        ({"definition": {"flow-stop-bytes": "1k"}}, "'flow-stop-bytes': \"expected integer, got longstr\""),
+        (
+            {"definition": {"flow-stop-count": 800, "flow-resume-count": 900}},
+            "'flow-resume-count': 900 is greater than flow-stop-count 800",
+        ),
+        (
+            {"definition": {"max-length": 1000, "flow-stop-count": 1200}},
+            "'flow-stop-count': 1200 is greater than max-length 1000",
+        ),
+        (
+            {"definition": {"max-length-bytes": 1000, "flow-resume-bytes": 801}},
+            "'flow-resume-bytes': 801 is greater than the stop mark of 800, 80 % of max-length-bytes 1000",
+        ),
     ],
 )
 def test_a_wrong_policy_is_refused_in_one_line(options: dict[str, Any], why: str) -> None:
@@ -95,6 +109,12 @@ def test_a_wrong_policy_is_refused_in_one_line(options: dict[str, Any], why: str
 
 def test_settings_of_clusters_and_plugins_are_taken_so_that_definitions_move_over_whole() -> None:
     assert Policy("ha", ".*", {"ha-mode": "all", "federation-upstream-set": "all"}).definition["ha-mode"] == "all"
+
+
+def test_watermarks_are_settings_of_policies_even_a_resume_mark_alone() -> None:
+    marks: dict[str, Json] = {"flow-stop-count": 10, "flow-stop-bytes": 1000, "overflow": "block-publish"}
+    assert Policy("p", ".*", marks).definition == marks
+    assert Policy("p", ".*", {"flow-resume-count": 5}).definition == {"flow-resume-count": 5}
 
 
 def test_a_policy_is_written_as_rabbitmqs_definitions_have_it() -> None:
@@ -256,7 +276,7 @@ def test_an_expiry_that_is_taken_back_deletes_nothing(town: Town) -> None:
 
 def test_a_policy_that_comes_when_a_queue_is_just_due_disturbs_nobody(town: Town) -> None:
     town.put({"expires": 1000})
-    town.queue._used_ns -= 2_000_000_000  # due, but its timer has not run yet
+    town.queue._vacancy._used_ns -= 2_000_000_000  # due, but its timer has not run yet
     town.put({"max-length": 1}, name="all", pattern=".*", priority=-1)
     town.advance(0)
     assert set(town.house.vhost.queues) == {"dead"}

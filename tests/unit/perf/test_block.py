@@ -45,6 +45,11 @@ def test_a_publish_is_method_header_and_body():
     assert body == (3, 1, b"abc")
 
 
+def test_a_publish_goes_on_the_channel_it_is_made_for():
+    wire = publish("", "orders", Properties(), b"abc", FRAME_MAX, channel=7)
+    assert [channel for _, channel, _ in frames(wire)] == [7, 7, 7]
+
+
 def test_a_large_body_is_cut_into_frames_of_the_negotiated_size():
     wire = publish("", "orders", Properties(), b"x" * 10_000, FRAME_MAX)
     assert [len(payload) + 8 for _, _, payload in frames(wire)[2:]] == [4096, 4096, 10_000 - 2 * 4088 + 8]

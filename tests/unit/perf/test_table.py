@@ -83,6 +83,14 @@ def test_all_is_every_scenario_once_and_a_choice_keeps_the_order():
     assert runs(["acks", "noack"], brokers=2, rounds=3) == 12
 
 
+def test_a_pattern_is_every_scenario_it_fits():
+    expected = [f"persist-{window}-{size}" for window in (1, 100, 1000) for size in ("100b", "4k", "64k")]
+    assert [scenario.name for scenario in choose(["persist-*"])] == expected
+    assert [scenario.body_bytes for scenario in choose(["persist-1-*"])] == [100, 4096, 65_536]
+    with pytest.raises(UnknownScenario, match=r"'nothing-\*'"):
+        choose(["nothing-*"])
+
+
 def test_an_unknown_scenario_is_named_with_those_there_are():
     with pytest.raises(UnknownScenario, match=r"'speed'.*acks.*all"):
         choose(["acks", "speed"])

@@ -1,0 +1,88 @@
+"""Memory: RAM that messages of all queues use together, and how much they may.
+
+Two bounds. Messages that are on disk too may use a fixed number of bytes: more would be no faster, as the kernel caches
+files. All messages, transient ones too, must shrink when the whole process nears its watermark.
+Place in the chain: beside it. Every queue's paging.py says what it uses and asks what it may.
+Not here: what a queue pages out (paging.py, quota.py), the alarm (alarms.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.amqp.decoder import Publish
+from penstock.amqp.publish import from_origin
+from penstock.runtime import Clock
+from penstock.store.pager import Pager
+from penstock.store.store import MessageStore
+
+if TYPE_CHECKING:
+    from penstock.broker.paging import Paging
+
+CACHE_BYTES: Final = 67_108_864  # store.cache_bytes: messages in RAM that are on disk too, of all queues
+PRESS_NS: Final = 100_000_000  # how often all queues are asked to give up memory
+SMALL_BYTES: Final = 65_536  # a queue with less in RAM is left alone
+ORIGINS_MAX: Final = 4096  # publishes made from origins and kept; then forgotten all at once
+
+
+class Memory:
+    """RAM that messages of all queues use, and how much they may."""
+
+    __slots__ = (
+        "_clock",
+        "_origins",
+        "_pressed_ns",
+        "cache_bytes",
+        "pager",
+        "pagings",
+        "report",
+        "scarce",
+        "store",
+        "used_bytes",
+    )
+
+    def __init__(
+        self,
+        store: MessageStore,
+        pager: Pager,
+        clock: Clock,
+        report: Callable[[str], None],
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        """`report` gets a line for every message that cannot be read, for the log."""
+        self.store = store
+        self.pager = pager
+        self.report = report
+        self.cache_bytes = cache_bytes
+        self.used_bytes = 0
+        self.scarce = 1.0  # share of all messages, transient ones too, that may stay: below 1 when the process is large
+        self.pagings: dict[Paging, None] = {}
+        self._clock = clock
+        self._pressed_ns = 0
+        self._origins: dict[bytes, Publish] = {}
+
+    def measured(self, process_bytes: int, allowed_bytes: int) -> None:
+        """What the process uses, and from where on messages must leave RAM whether they are on disk or not."""
+        self.scarce = min(1.0, allowed_bytes / max(1, process_bytes))
+        if self.scarce < 1.0:
+            self.press()
+
+    def press(self) -> None:
+        """Have all queues give up their share."""
+        now_ns = self._clock.now_ns()
+        if now_ns - self._pressed_ns < PRESS_NS:
+            return
+        self._pressed_ns = now_ns
+        for paging in self.pagings:
+            if paging.used_bytes > SMALL_BYTES:
+                paging.wake()
+
+    def publish(self, origin: bytes) -> Publish:
+        """The publish of these bytes, one object for all that are the same."""
+        publish = self._origins.get(origin)
+        if publish is None:
+            if len(self._origins) >= ORIGINS_MAX:
+                self._origins.clear()
+            publish = self._origins[origin] = from_origin(origin)
+        return publish

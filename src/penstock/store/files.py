@@ -1,0 +1,102 @@
+"""Files: every operation of the message store on the disk, in one place.
+
+Place in the chain: the last thing before the kernel. All threads of the store use it, so it keeps no state. Tests put a
+slow, full, failing or forgetful disk in its place.
+Not here: what is written (record.py), who writes it (journal.py, keeper.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+BUFFERS_MAX: Final = 1024  # what one pwritev takes (IOV_MAX)
+SHORT_BUFFERS: Final = (
+    64  # below so many, buffers are written as they are; above, joining them costs less than the list
+)
+
+
+class Files:
+    """The real disk. Whatever goes wrong is an OSError."""
+
+    __slots__ = ()
+
+    # One file, by its descriptor.
+
+    def create(self, path: Path) -> int:
+        """For reading and writing, made if it is not there."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def open(self, path: Path) -> int:
+        """For reading."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        """All of the buffers, from this offset on; written again after a failure, it is the same."""
+        if len(buffers) > SHORT_BUFFERS:
+            buffers = [b"".join(buffers)]
+        waiting: list[bytes | memoryview] = list(buffers)
+        while waiting:
+            written = os.pwritev(descriptor, waiting, offset)
+            offset += written
+            waiting = _after(waiting, written)
+
+    def sync(self, descriptor: int) -> None:
+        """What was written to the file survives a power loss from now on."""
+        os.fdatasync(descriptor)
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        """As much as there is of it."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(descriptor, size, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    # Directories.
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: Path) -> list[str]:
+        """Of all files there, sorted."""
+        return sorted(os.listdir(path))
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Nothing happens if it is not there."""
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        """Names that were made, changed or removed there survive a power loss from now on."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _after(buffers: list[bytes | memoryview], written: int) -> list[bytes | memoryview]:
+    """What is left of the buffers when this many bytes are written."""
+    for at, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[at + 1 :]]
+        written -= len(buffer)
+    return []

@@ -1,0 +1,250 @@
+"""Journal: the thread that writes and syncs, for all queues at once.
+
+Place in the chain: behind store.py, which gathers; the disk is next. One piece of work is one sequential write to each
+file it touches and, if there are messages in it, one sync. While it is written the next one gathers in the store's
+mailbox, so under load many publishes share one sync, and on an idle disk nobody waits for company.
+
+The order that keeps the promise: all bytes of a piece of work are written, then synced, and only then is the broker's
+thread told. Work with removals alone is told when it is written, and again when it is synced, at most SYNC_WAIT_S
+later.
+
+Trouble: a write that fails is tried again until it succeeds; nothing is lost meanwhile, and nothing confirmed. After a
+sync that failed nobody knows which pages reached the disk, and the kernel may have thrown them away: everything since
+the last good sync is written again before the next sync, and whoever waited is told that his message is doubtful.
+Not here: what is written (store.py, record.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from penstock.store.files import Files
+from penstock.store.log import StoredFile
+
+if TYPE_CHECKING:
+    from penstock.store.deposit import Placement
+
+SYNC_WAIT_S: Final = 0.2  # RabbitMQ's interval: the longest that a write nobody waits for stays unsynced
+RETRY_S: Final = 0.5  # until a failed write is tried again: soon for a person, seldom for a full disk
+
+
+class Target:
+    """A file that is being written to its end."""
+
+    __slots__ = ("descriptor", "file", "sealed", "size")
+
+    def __init__(self, file: StoredFile) -> None:
+        self.file = file
+        self.descriptor = -1  # the journal's thread opens it
+        self.size = 0  # bytes handed out so far
+        self.sealed = False  # nothing more will come
+
+    def __repr__(self) -> str:
+        return f"<Target {self.file.path.name} size={self.size}{' sealed' if self.sealed else ''}>"
+
+
+class Write:
+    __slots__ = ("buffers", "offset", "target")
+
+    def __init__(self, target: Target, offset: int, buffers: list[bytes]) -> None:
+        self.target = target
+        self.offset = offset
+        self.buffers = buffers
+
+
+class Work:
+    """What is written in one go. `placements` is what it means, for whoever is told when it is done."""
+
+    __slots__ = ("awaited", "barriers", "file", "placements", "seals", "to_sync", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.file: StoredFile | None = None  # of the journal, where the placements are
+        self.placements: list[Placement] = []
+        self.barriers: list[Callable[[], None]] = []  # to be called when it is synced
+        self.awaited = False  # somebody waits for the sync: it is not gathered any longer
+        self.to_sync = False  # there are messages in it; what is only removed may be synced later
+        self.seals: list[Target] = []  # to be closed when all of them is on disk
+
+
+class Told:
+    """What the thread reports: pieces of work that are written, those that are synced, or why neither can be."""
+
+    __slots__ = ("sync_failed", "synced", "trouble", "written")
+
+    def __init__(self, trouble: str = "", sync_failed: bool = False) -> None:
+        self.written: list[Work] = []
+        self.synced: list[Work] = []
+        self.trouble = trouble
+        self.sync_failed = sync_failed
+
+
+class Journal:
+    __slots__ = (
+        "_closing",
+        "_directory",
+        "_files",
+        "_inbox",
+        "_names_changed",
+        "_news",
+        "_post",
+        "_thread",
+        "_told",
+        "_told_something",
+        "_unsynced",
+        "_unsynced_since",
+        "retry_s",
+        "sync_delay_s",
+        "sync_ns",
+        "syncs",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        post: Callable[[Callable[[], None]], object],
+        told: Callable[[Told], None],
+    ) -> None:
+        """`post` has a function called on the broker's thread; `told` is called there with every report."""
+        self._directory = directory
+        self._files = files
+        self._post = post
+        self._told = told
+        self._inbox: SimpleQueue[Work | None] = SimpleQueue()
+        self._news: deque[Told] = deque()
+        self._closing = threading.Event()
+        self._told_something = threading.Event()
+        self._unsynced: list[Work] = []
+        self._unsynced_since = 0.0
+        self._names_changed = False
+        self.retry_s = RETRY_S
+        self.sync_delay_s = 0.0  # faults.store_sync_delay_ms
+        self.syncs = 0
+        self.sync_ns = 0  # spent in syncs so far
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    # The broker's thread.
+
+    def submit(self, work: Work) -> None:
+        self._inbox.put(work)
+
+    def close(self) -> bool:
+        """Write and sync what was submitted; False if that cannot be done now."""
+        self._closing.set()
+        self._inbox.put(None)
+        self._thread.join()
+        self._hear()
+        return not self._unsynced
+
+    def wait(self) -> None:
+        """Until there is a report, and hear it: for a broker that stops and has nothing else to do."""
+        while not self._news:
+            self._told_something.wait()
+        self._hear()
+
+    def _hear(self) -> None:
+        self._told_something.clear()
+        while self._news:
+            self._told(self._news.popleft())
+
+    # The journal's thread.
+
+    def _run(self) -> None:
+        while True:
+            try:
+                left = self._unsynced_since + SYNC_WAIT_S - time.monotonic() if self._unsynced else None
+                works = self._all(self._inbox.get(timeout=None if left is None else max(0.0, left)))
+            except Empty:
+                self._persist([], to_sync=True)
+                continue
+            if works and not self._unsynced:
+                self._unsynced_since = time.monotonic()
+            self._unsynced += works
+            is_last = self._closing.is_set() and self._inbox.empty()
+            late = time.monotonic() - self._unsynced_since >= SYNC_WAIT_S
+            self._persist(works, is_last or late or any(work.to_sync for work in works))
+            if is_last:
+                return
+
+    def _all(self, first: Work | None) -> list[Work]:
+        """All that waits: it shares one sync."""
+        works = [first]
+        while not self._inbox.empty():
+            works.append(self._inbox.get())
+        return [work for work in works if work is not None]
+
+    def _persist(self, works: list[Work], to_sync: bool) -> None:
+        """Write these and, if told so, sync everything; until it succeeds."""
+        fresh = works
+        while True:
+            try:
+                self._write(fresh)
+                told = Told()
+                told.written = works
+                if to_sync:
+                    told.synced = self._sync()
+                self._tell(told)
+                return
+            except OSError as error:
+                # Whatever of it reached the disk: all of it again, to the same places, and then a sync.
+                fresh, to_sync = self._unsynced, True
+                self._tell(Told(_reason(error), isinstance(error, SyncError)))
+                if self._closing.wait(self.retry_s):
+                    return
+
+    def _write(self, works: list[Work]) -> None:
+        files = self._files
+        for work in works:
+            for write in work.writes:
+                target = write.target
+                if target.descriptor < 0:
+                    target.descriptor = files.create(target.file.path)
+                    self._names_changed = True
+                files.write(target.descriptor, write.buffers, write.offset)
+
+    def _sync(self) -> list[Work]:
+        if not self._unsynced:
+            return []
+        began = time.monotonic_ns()
+        targets = {write.target: None for work in self._unsynced for write in work.writes}
+        try:
+            if self.sync_delay_s:
+                self._closing.wait(self.sync_delay_s)
+            for target in targets:
+                self._files.sync(target.descriptor)
+            if self._names_changed:
+                self._files.sync_directory(self._directory)
+                self._names_changed = False
+        except OSError as error:
+            raise SyncError(error.errno, os.strerror(error.errno or 0)) from None
+        self.syncs += 1
+        self.sync_ns += time.monotonic_ns() - began
+        done, self._unsynced = self._unsynced, []
+        for work in done:
+            for target in work.seals:
+                self._files.close(target.descriptor)
+                target.descriptor = -1
+        return done
+
+    def _tell(self, told: Told) -> None:
+        self._news.append(told)
+        self._told_something.set()
+        self._post(self._hear)
+
+
+class SyncError(OSError):
+    """It was the sync that failed: what was written before it may be anywhere."""
+
+
+def _reason(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"sync failed: {text}" if isinstance(error, SyncError) else f"write failed: {text}"

@@ -1,0 +1,48 @@
+"""Message: what the publishers of the crash tests send, so that every copy tells whose it is and if it is whole."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Final
+
+from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties, decode_properties, encode_properties
+from tests.crash.history import Key
+
+LARGE_MAX: Final = 65_536
+FILLER: Final = random.Random(0).randbytes(LARGE_MAX + 1024)
+
+
+class Corrupt(Exception):
+    """A message that is not as it was sent."""
+
+
+def body_of(key: Key, size: int) -> bytes:
+    """About this many bytes, other ones for every message."""
+    start = key[1] % 1024
+    filler = FILLER[start : start + size]
+    named = b"%d %d %d" % (*key, size)
+    return b"%s %08x\n%s" % (named, zlib.crc32(filler, zlib.crc32(named)), filler)
+
+
+def properties_of(key: Key, persistent: bool, priority: int | None) -> bytes:
+    mode = PERSISTENT if persistent else TRANSIENT
+    return encode_properties(Properties(delivery_mode=mode, priority=priority, message_id=f"{key[0]}-{key[1]}"))
+
+
+def read_message(header: bytes, body: bytes) -> tuple[Key, int]:
+    """Whose it is, and its priority; Corrupt if header or body are not what was sent."""
+    line, _, filler = body.partition(b"\n")
+    try:
+        publisher, number, size, checksum = line.split(b" ")
+        key = int(publisher), int(number)
+        expected = int(checksum, 16)
+        whole = len(filler) == int(size)
+    except ValueError:
+        raise Corrupt(f"{line[:40]!r} is no message of ours") from None
+    if not whole or zlib.crc32(filler, zlib.crc32(line.rpartition(b" ")[0])) != expected:
+        raise Corrupt(f"message {key[0]}-{key[1]} has a damaged body")
+    properties = decode_properties(header, 12, len(header))
+    if properties.message_id != f"{key[0]}-{key[1]}":
+        raise Corrupt(f"message {key[0]}-{key[1]} has the properties of {properties.message_id}")
+    return key, properties.priority or 0
