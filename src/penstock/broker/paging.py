@@ -135,7 +135,7 @@ class Paging:
         if backlog.fresh:
             _, taken = backlog.page_out_fresh(min(count, synced - backlog.end + len(backlog.fresh)))
             gone = len(taken)
-        if gone < count:
+        if gone < count and self._fetch is None:  # or it would come back in the wrong place
             _, taken, _ = backlog.page_out(count - gone, synced)
             gone += len(taken)
         return gone
@@ -145,7 +145,7 @@ class Paging:
         store = self._memory.store
         link = store.link(self._queue)
         gone = 0
-        while gone < count and len(backlog.ready) > 1:
+        while gone < count and len(backlog.ready) > 1 and self._fetch is None:
             average = backlog.ready_bytes // len(backlog.ready)
             part = min(count - gone, PAGE_BYTES // max(1, average) + 1)
             is_large = average >= store.embed_below
@@ -323,15 +323,16 @@ class Paging:
         backlog = self._queue.shelves.levels[fetch.spots[0].first >> LEVEL_SHIFT]
         count = 0
         done = 0  # up to here; a batch in the log and one in the pages may have the same messages
+        upto = min(fetch.end, fetch.wanted[-1][1])  # more may have been paged out behind it since it was asked for
         for spot, found in zip(fetch.spots, fetch.found, strict=False):
-            begin, stop = max(spot.first, done), min(spot.first + spot.count, fetch.end)
+            begin, stop = max(spot.first, done), min(spot.first + spot.count, upto)
             done = max(done, stop)
-            for first, end in _overlaps(begin, stop, backlog.paged):
+            for first, end in _overlaps(begin, stop, fetch.wanted):
                 count += end - first
                 if found is not None:
                     self._enter(backlog, found, first, end)
             self._release(spot, stop)
-        backlog.paged_in(fetch.end, count)
+        backlog.paged_in(upto, count)
 
     def _enter(self, backlog: Backlog, found: Found, first: int, end: int) -> None:
         messages = self._messages(found, first, end)

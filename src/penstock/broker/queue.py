@@ -465,14 +465,16 @@ class Queue(Stage):
         for item in waiting:
             answer_as_deleted(self.queue_name, self.vhost_name, item)
         self._wakeup.stop()
-        self._vacancy.stop()
+        self._vacancy.end()
         if self.marks is not None:
             self.marks.end()
             self.marks = None
         if self.paging is not None:
             self.paging.end()
+            self.paging = None
         if self.keeping is not None:
             self.keeping.forget()
+            self.keeping = None
         self.shelves.clear()
         self.unacked.clear()
         self._dead_letters = None

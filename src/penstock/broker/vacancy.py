@@ -39,6 +39,11 @@ class Vacancy:
         if self._timer is None and self._expires_ms != NONE and not in_use:
             self._timer = self._clock.call_later(max(0, self._left_ns()) / 1e9, self._due)
 
+    def end(self) -> None:
+        """The queue is gone; it must not be kept alive by its own timer's end."""
+        self.stop()
+        self._vacate = _nobody
+
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -53,3 +58,7 @@ class Vacancy:
             self.watch(False)
         else:
             self._vacate()
+
+
+def _nobody() -> None:
+    """Who is told of a queue that is gone."""
