@@ -111,6 +111,12 @@ SETTINGS: Final = (
         "messages in RAM that are on disk too; more of them is no faster, as the kernel caches files",
         True,
     ),
+    Setting(
+        "store.paging_ratio",
+        "0.5",
+        number(0.01, 1.0),
+        "RabbitMQ's; of the memory watermark, from where on transient messages are paged out too",
+    ),
     Setting("limits.frame_max_bytes", "131072", at_least(4096, 1 << 30), "what RabbitMQ offers in tune"),
     Setting("limits.channel_max", "2047", at_least(1, 65535), "what RabbitMQ offers in tune"),
     Setting("limits.message_bytes", "536870912", at_least(0), "RabbitMQ's hard limit; larger bodies are refused, 406"),

@@ -62,6 +62,7 @@ def open_messages(
     store.journal.sync_delay_s = config.integer("faults.store_sync_delay_ms") / 1000
     store.begin()
     memory = Memory(store, store.pager, broker.scheduler.clock, report, config.integer("store.cache_bytes"))
+    memory.paging_ratio = config.number("store.paging_ratio")
     vault = Vault(store, memory, ledger, records, recovered)
     broker.keep_messages(vault)
     return vault

@@ -123,6 +123,8 @@ class Server:
             ),
         )
         self._watch = Watch(scheduler.clock, self.broker.alarms, Vitals(self.data))
+        if self.vault is not None:
+            self._watch.observed = self.vault.memory.observed
         self._watch.start()
         self.listener = Listener(self.broker, limits, self.log)
         try:

@@ -173,12 +173,13 @@ class Vitals(Protocol):
 class Watch:
     """Looks at memory every second, at the disk the more often the closer it is to its limit."""
 
-    __slots__ = ("_alarms", "_clock", "_disk_timer", "_memory_timer", "_vitals")
+    __slots__ = ("_alarms", "_clock", "_disk_timer", "_memory_timer", "_vitals", "observed")
 
     def __init__(self, clock: Clock, alarms: Alarms, vitals: Vitals) -> None:
         self._clock = clock
         self._alarms = alarms
         self._vitals = vitals
+        self.observed: Callable[[int, int], None] = _unobserved  # told what memory is used, and what is too much
         self._memory_timer: Timer | None = None
         self._disk_timer: Timer | None = None
 
@@ -200,7 +201,9 @@ class Watch:
 
     def _look_at_memory(self) -> None:
         high = self._alarms.thresholds.memory_high(self._vitals.memory_bytes())
-        reason = low_on_memory(self._vitals.memory_used_bytes(), high)
+        used = self._vitals.memory_used_bytes()
+        self.observed(used, high)
+        reason = low_on_memory(used, high)
         if reason:
             # What queues have let go of may still be the allocator's: an alarm for that would never end.
             self._vitals.give_back()
@@ -230,6 +233,10 @@ class Watch:
 
 def _nobody(source: str, reason: str) -> None:
     """Who is told before server.py says who."""
+
+
+def _unobserved(used_bytes: int, high_bytes: int) -> None:
+    """Nobody pages."""
 
 
 def _nothing() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CACHE_BYTES: Final = 67_108_864  # store.cache_bytes: messages in RAM that are on disk too, of all queues
 PRESS_NS: Final = 100_000_000  # how often all queues are asked to give up memory
 SMALL_BYTES: Final = 65_536  # a queue with less in RAM is left alone
+PAGING_RATIO: Final = 0.5  # store.paging_ratio: RabbitMQ's vm_memory_high_watermark_paging_ratio
 ORIGINS_MAX: Final = 4096  # publishes made from origins and kept; then forgotten all at once
 
 
@@ -35,6 +36,7 @@ class Memory:
         "_pressed_ns",
         "cache_bytes",
         "pager",
+        "paging_ratio",
         "pagings",
         "report",
         "scarce",
@@ -55,6 +57,7 @@ class Memory:
         self.pager = pager
         self.report = report
         self.cache_bytes = cache_bytes
+        self.paging_ratio = PAGING_RATIO
         self.used_bytes = 0
         self.scarce = 1.0  # share of all messages, transient ones too, that may stay: below 1 when the process is large
         self.pagings: dict[Paging, None] = {}
@@ -62,9 +65,10 @@ class Memory:
         self._pressed_ns = 0
         self._origins: dict[bytes, Publish] = {}
 
-    def measured(self, process_bytes: int, allowed_bytes: int) -> None:
-        """What the process uses, and from where on messages must leave RAM whether they are on disk or not."""
-        self.scarce = min(1.0, allowed_bytes / max(1, process_bytes))
+    def observed(self, used_bytes: int, high_bytes: int) -> None:
+        """What the process uses, and at how much publishers are blocked: well before that messages leave RAM, whether
+        they are on disk yet or not."""
+        self.scarce = min(1.0, self.paging_ratio * high_bytes / max(1, used_bytes))
         if self.scarce < 1.0:
             self.press()
 

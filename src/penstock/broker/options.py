@@ -30,6 +30,7 @@ class Options:
         "dead_letter_key",
         "delivery_limit",
         "expires_ms",
+        "lazy",
         "max_length",
         "max_length_bytes",
         "max_priority",
@@ -42,6 +43,7 @@ class Options:
     def __init__(self, arguments: Table, settings: Mapping[str, Json]) -> None:
         self.message_ttl_ms = _number("message-ttl", arguments, settings)
         self.expires_ms = _number("expires", arguments, settings)
+        self.lazy = _word("queue-mode", arguments, settings) == "lazy"
         self.max_length = _number("max-length", arguments, settings)
         self.max_length_bytes = _number("max-length-bytes", arguments, settings)
         self.delivery_limit = _number("delivery-limit", arguments, settings)

@@ -77,7 +77,9 @@ class Paging:
         used = self._measure()
         memory.used_bytes += used - self.used_bytes
         self.used_bytes = used
-        if used > SMALL_BYTES and (memory.used_bytes > memory.cache_bytes or memory.scarce < 1.0):
+        if self._queue.options.lazy and used and not self._queue.subscribers.count:
+            self.reduce(0, transient=False)
+        elif used > SMALL_BYTES and (memory.used_bytes > memory.cache_bytes or memory.scarce < 1.0):
             self._reduce()
             memory.press()
         if self._fetch is None:
