@@ -50,15 +50,31 @@ class Moved:
         return 0
 
 
+class BodyWrite(Write):
+    """Bodies to be written. Their checksums are made on the journal's thread: of long contents that takes as long as
+    everything else about them, and zlib lets other threads run meanwhile."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self, target: Target, offset: int, buffers: list[bytes]) -> None:
+        super().__init__(target, offset, buffers)
+        self.waiting: list[tuple[int, bytes]] = []  # offset in the file, content
+
+    def prepare(self) -> None:
+        number = self.target.file.number
+        for offset, content in self.waiting:
+            self.buffers += (encode_body_head(crc32(content), len(content), number, offset), content)
+        self.waiting.clear()
+
+
 class Bodies:
     __slots__ = ("_directory", "_recent", "_recent_bytes", "_writes", "files", "moved", "target", "written_bytes")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        # By identity of the content, which is kept alive by it: checksum, file and offset.
-        self._recent: dict[int, tuple[bytes, int, int, int]] = {}
+        self._recent: dict[int, tuple[bytes, int, int]] = {}  # by identity of the content, which is kept alive by it
         self._recent_bytes = 0
-        self._writes: dict[Target, Write] = {}  # for the piece of work at hand
+        self._writes: dict[Target, BodyWrite] = {}  # for the piece of work at hand
         self.files: dict[int, StoredFile] = {}  # that may hold bodies, by number
         self.moved: dict[int, Moved] = {}  # by the number of the file they are in now
         self.target: Target | None = None
@@ -69,7 +85,7 @@ class Bodies:
         file = StoredFile(BODIES, number, self._directory / BODIES_NAME.format(number))
         target = self.target = Target(file)
         self.files[number] = file
-        self._writes[target] = Write(target, 0, [encode_file_head(BODIES, number)])
+        self._writes[target] = BodyWrite(target, 0, [encode_file_head(BODIES, number)])
         target.size = FILE_HEAD_BYTES
 
     def place(self, content: bytes) -> tuple[bytes, int, int]:
@@ -79,24 +95,23 @@ class Bodies:
         if known is None:
             known = content, *self._write(content)
             self._remember(known)
-        _, checksum, file, offset = known
-        return REFERENCE.pack(file, offset, len(content), checksum), file, offset
+        _, file, offset = known
+        return REFERENCE.pack(file, offset, len(content), 0), file, offset
 
-    def _write(self, content: bytes) -> tuple[int, int, int]:
+    def _write(self, content: bytes) -> tuple[int, int]:
         target = self.target
         assert target is not None, "begin comes first"
         write = self._writes.get(target)
         if write is None:
-            write = self._writes[target] = Write(target, target.size, [])
+            write = self._writes[target] = BodyWrite(target, target.size, [])
         number, offset = target.file.number, target.size
-        checksum = crc32(content)
-        write.buffers += (encode_body_head(checksum, len(content), number, offset), content)
+        write.waiting.append((offset, content))
         size = BODY_HEAD_BYTES + len(content)
         target.size += size
         self.written_bytes += size
-        return checksum, number, offset
+        return number, offset
 
-    def _remember(self, known: tuple[bytes, int, int, int]) -> None:
+    def _remember(self, known: tuple[bytes, int, int]) -> None:
         self._recent[id(known[0])] = known
         self._recent_bytes += len(known[0])
         while self._recent_bytes > RECENT_BYTES_MAX and len(self._recent) > 1:
@@ -105,7 +120,7 @@ class Bodies:
 
     def writes(self) -> list[Write]:
         """What is to be written before the batches that refer to it."""
-        writes = list(self._writes.values())
+        writes: list[Write] = list(self._writes.values())
         self._writes.clear()
         return writes
 

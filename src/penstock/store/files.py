@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Final
 
 BUFFERS_MAX: Final = 1024  # what one pwritev takes (IOV_MAX)
-SHORT_BUFFERS: Final = (
-    64  # below so many, buffers are written as they are; above, joining them costs less than the list
-)
+JOIN_BELOW_BYTES: Final = 4096  # buffers that are shorter on average are joined first: that costs less than the list
 
 
 class Files:
@@ -35,11 +33,11 @@ class Files:
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
         """All of the buffers, from this offset on; written again after a failure, it is the same."""
-        if len(buffers) > SHORT_BUFFERS:
+        if len(buffers) > 1 and sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
             buffers = [b"".join(buffers)]
         waiting: list[bytes | memoryview] = list(buffers)
         while waiting:
-            written = os.pwritev(descriptor, waiting, offset)
+            written = os.pwritev(descriptor, waiting[:BUFFERS_MAX], offset)
             offset += written
             waiting = _after(waiting, written)
 

@@ -58,6 +58,9 @@ class Write:
         self.offset = offset
         self.buffers = buffers
 
+    def prepare(self) -> None:
+        """On the journal's thread, before it is written: what is left to do until `buffers` is whole."""
+
 
 class Work:
     """What is written in one go. `placements` is what it means, for whoever is told when it is done."""
@@ -209,6 +212,7 @@ class Journal:
                 if target.descriptor < 0:
                     target.descriptor = files.create(target.file.path)
                     self._names_changed = True
+                write.prepare()
                 files.write(target.descriptor, write.buffers, write.offset)
 
     def _sync(self) -> list[Work]:

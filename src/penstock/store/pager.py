@@ -29,6 +29,7 @@ from penstock.store.record import (
     Batch,
     Damage,
     Range,
+    decode_body,
     encode_file_head,
     read_record,
 )
@@ -302,12 +303,12 @@ class Pager:
         return room
 
     def _body(self, fetch: Fetch, reference: bytes) -> bytes | None:
-        file, name, size, checksum = REFERENCE.unpack(reference)
+        file, name, size, _ = REFERENCE.unpack(reference)
         path, offset = self._bodies.locate(file, name)
         try:
             descriptor = self._files.open(path)
             try:
-                content = self._files.read(descriptor, size, offset + BODY_HEAD_BYTES)
+                buf = self._files.read(descriptor, BODY_HEAD_BYTES + size, offset)
             finally:
                 self._files.close(descriptor)
         except FileNotFoundError:
@@ -319,8 +320,16 @@ class Pager:
         except OSError as error:
             fetch.damages.append(f"{path.name}: {error.strerror}")
             return None
-        if len(content) != size or crc32(content) != checksum:
-            fetch.damages.append(f"{path.name} at {offset}: a body's checksum is wrong")
+        try:
+            record = read_record(buf, 0)
+            checksum, its_file, its_name = decode_body(buf, record)
+            content = buf[record.data_at : record.end()]
+            if (its_file, its_name, record.data_bytes) != (file, name, size):
+                raise Damage("another body is in its place")
+            if crc32(content) != checksum:
+                raise Damage("a body's checksum is wrong")
+        except Damage as damage:
+            fetch.damages.append(f"{path.name} at {offset}: {damage}")
             return None
         return content
 

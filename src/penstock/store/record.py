@@ -48,7 +48,7 @@ NOTHING: Final = 10  # has no meaning: it is written where there must be somethi
 DEADLINES: Final = 1  # flag of a batch: its table has the deadline of every message
 
 REFERENCE_BIT: Final = 1 << 31  # in a size: the data are a reference to a body
-REFERENCE: Final = Struct(">IQII")  # file, offset of its record there, size, crc32 of the content
+REFERENCE: Final = Struct(">IQII")  # file, offset of its record there, size, zero
 REFERENCE_BYTES: Final = REFERENCE.size
 MESSAGE_BYTES_MAX: Final = REFERENCE_BIT - 1
 TABLE_BYTES_MAX: Final = 67_108_864  # a longer one is a damaged length: nothing is read for it
