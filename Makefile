@@ -23,7 +23,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 
 # What mypyc compiles: the code without I/O. Not the methods: it takes class attributes of dataclasses for fields.
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
-    $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py)
+    $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
 .PHONY: help setup run test check format compile interpreted fresh differential bench overload backlog slowdisk fuzz lock node clean distclean
 

@@ -32,40 +32,27 @@ NOTHING: Final = -1  # a position below all
 class Pending:
     """The confirms of one arrival: they wait for all its deposits."""
 
-    __slots__ = ("arrival", "doubted", "positions", "queue", "waiting")
+    __slots__ = ("arrival", "is_doubtful", "positions", "queue", "waiting")
 
     def __init__(self, queue: Queue, arrival: Arrival, positions: Sequence[int]) -> None:
         self.queue = queue
         self.arrival = arrival
         self.positions = positions
         self.waiting = 0
-        self.doubted = False
+        self.is_doubtful = False
 
     def kept(self) -> None:
         self.waiting -= 1
-        if not self.waiting and not self.doubted:
+        if not self.waiting and not self.is_doubtful:
             self.queue.confirm(self.arrival, self.positions)
 
-    def doubt(self) -> None:
+    def doubted(self) -> None:
         """One nack, whatever follows: the publisher must not believe what we cannot know."""
-        if not self.doubted:
-            self.doubted = True
+        if not self.is_doubtful:
+            self.is_doubtful = True
             channel = self.arrival.channel
             if channel is not None and self.arrival.numbers:
                 channel.refused(self.arrival.numbers)
-
-
-class Confirmable(Deposit):
-    """A deposit that somebody waits for."""
-
-    __slots__ = ("pending",)
-    pending: Pending
-
-    def kept(self) -> None:
-        self.pending.kept()
-
-    def doubted(self) -> None:
-        self.pending.doubt()
 
 
 class Keeping:
@@ -118,14 +105,8 @@ class Keeping:
         if size > below:
             large = [at for at, (_, wire) in enumerate(messages) if len(wire) > below and body_size(wire) >= below]
         deadlines = _deadlines(ttl_of[start:stop]) if ttl_of is not None else None
-        deposit: Deposit
-        if pending is None:
-            deposit = Deposit(self.log, self._link, first, messages, size, large, deadlines)
-        else:
-            deposit = Confirmable(self.log, self._link, first, messages, size, large, deadlines, True)
-            deposit.pending = pending
         self.newest = max(self.newest, first + stop - start - 1)
-        self._store.deposit(deposit)
+        self._store.deposit(Deposit(self.log, self._link, first, messages, size, large, deadlines, pending))
 
     def remove(self, positions: Sequence[int]) -> None:
         """These have left the queue for good."""

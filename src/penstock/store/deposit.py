@@ -1,6 +1,6 @@
 """Deposit and Removal: what queues cast to the store. Plain values; store.py says what each one does.
 
-A deposit is messages of one queue with consecutive positions. Its maker derives from it to hear what became of it.
+A deposit is messages of one queue with consecutive positions. Whoever waits for it gives a receipt with it.
 Not here: AMQP. A message is an origin (where it was published, as bytes) and a content.
 """
 
@@ -25,11 +25,22 @@ class Origin(Protocol):
 Content = tuple[Origin, bytes]
 
 
-class Deposit:
-    """Messages to be kept. `large` has the indexes of those whose content goes to the shared bodies; `awaited` says
-    whether somebody waits for the sync."""
+class Receipt(Protocol):
+    """Who waits for deposits to be synced."""
 
-    __slots__ = ("awaited", "deadlines", "first", "large", "link", "log", "messages", "size")
+    def kept(self) -> None:
+        """One more of them is on disk, synced."""
+        ...
+
+    def doubted(self) -> None:
+        """A sync failed: it may be on disk or not. It will be tried again, and `kept` may still follow."""
+        ...
+
+
+class Deposit:
+    """Messages to be kept. `large` has the indexes of those whose content goes to the shared bodies."""
+
+    __slots__ = ("deadlines", "first", "large", "link", "log", "messages", "receipt", "size")
 
     def __init__(
         self,
@@ -40,7 +51,7 @@ class Deposit:
         size: int,
         large: Sequence[int] = (),
         deadlines: Sequence[int] | None = None,
-        awaited: bool = False,
+        receipt: Receipt | None = None,
     ) -> None:
         self.log = log
         self.link = link
@@ -49,13 +60,7 @@ class Deposit:
         self.size = size  # bytes of the contents
         self.large = large
         self.deadlines = deadlines  # milliseconds since 1970; 0 is never
-        self.awaited = awaited
-
-    def kept(self) -> None:
-        """It is on disk, synced."""
-
-    def doubted(self) -> None:
-        """A sync failed: it may be on disk or not. It will be tried again, and `kept` may still follow."""
+        self.receipt = receipt
 
     def __repr__(self) -> str:
         return f"<Deposit {self.log.name} first={self.first} count={len(self.messages)}>"

@@ -241,7 +241,8 @@ class MessageStore(Stage):
             deposit.link.handle(count, deposit.size)
         log = deposit.log
         if log.forgotten:
-            deposit.kept()  # a deleted queue counts as confirmed
+            if deposit.receipt is not None:
+                deposit.receipt.kept()  # a deleted queue counts as confirmed
             return
         contents = [content for _, content in deposit.messages]
         bodies: list[tuple[int, int, int, int]] = []
@@ -258,7 +259,7 @@ class MessageStore(Stage):
         offset = self._append(record)
         self._work.placements.append(Placement(deposit, offset, len(record), bodies))
         self._work.to_sync = True
-        if deposit.awaited:
+        if deposit.receipt is not None:
             self._work.awaited = True
         if deposit.large:
             self._gathered += deposit.size
@@ -330,7 +331,8 @@ class MessageStore(Stage):
             if told.sync_failed:
                 for work in self._submitted:
                     for placement in work.placements:
-                        placement.deposit.doubted()
+                        if placement.deposit.receipt is not None:
+                            placement.deposit.receipt.doubted()
             if told.trouble != self.trouble:
                 self.trouble = told.trouble
                 self._told_trouble(told.trouble)
@@ -356,7 +358,8 @@ class MessageStore(Stage):
                 extent = log.append(file, deposit.first, len(deposit.messages), placement.offset, placement.size)
                 for position, number, offset, size in placement.bodies:
                     extent.append_large(position, number, offset, size)
-            deposit.kept()
+            if deposit.receipt is not None:
+                deposit.receipt.kept()
         for target in work.seals:
             self._sealed(target)
         for barrier in work.barriers:
