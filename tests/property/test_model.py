@@ -118,11 +118,14 @@ class Kind:
 
 
 class Bench:
-    """The broker and the model side by side."""
+    """The broker and the model side by side. test_paging.py has one with a message store."""
 
-    def __init__(self, kind: Kind) -> None:
+    durable = False  # queues
+    delivery_mode: int | None = None  # of the next messages
+
+    def __init__(self, kind: Kind, house: House | None = None) -> None:
         self.kind = kind
-        self.house = House("400,200", "0,0", **kind.budgets)
+        self.house = house or House("400,200", "0,0", **kind.budgets)
         self.house.clock.advance(1)  # a monotonic clock never says 0
         self.world = World()
         self.peers: list[FakePeer] = [self.house.peer("p0"), self.house.peer("p1")]
@@ -146,7 +149,7 @@ class Bench:
 
     def declare(self, name: str, arguments: dict[str, Any]) -> None:
         note(f"declare {name} {arguments}")
-        queue = self.house.queue(name, arguments=arguments)
+        queue = self.house.queue(name, durable=self.durable, arguments=arguments)
         vhost = self.house.vhost
         vhost.bind(vhost.exchanges[f"to-{name}"], queue, "", {})
         if name != "b":  # a and c only: b would take what a gives up in the same turn
@@ -253,7 +256,11 @@ class Bench:
             bodies.append(body)
             self.published += 1
         properties = encode_properties(
-            Properties(priority=priority or None, expiration=str(ttl) if ttl is not None else None)
+            Properties(
+                priority=priority or None,
+                expiration=str(ttl) if ttl is not None else None,
+                delivery_mode=self.delivery_mode,
+            )
         )
         peer = self.peers[line.key[0]]
         peer.publish(line.number, key, *bodies, exchange=exchange, mandatory=mandatory, properties=properties)

@@ -2,12 +2,22 @@
 
 HandLoop runs a real Scheduler turn by turn; House puts a real Broker on it; FakePeer is one client's connection as the
 broker sees it, with a real Reader, and reads back what was sent to it; FakeTransport is the socket below net/.
+StoreHouse is a House whose broker has a message store in a real directory, with its real threads; FakeDisk is a disk
+that counts, stands still and fails when it is told to; FakeLedger remembers definitions for the next life.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import errno
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
 
 from penstock.amqp import content
 from penstock.amqp.close import CloseConnection
@@ -26,17 +36,27 @@ from penstock.amqp.method import (
     decode_method,
     encode_method,
 )
+from penstock.broker import keeping, paging
 from penstock.broker.access import Access
 from penstock.broker.broker import Broker
 from penstock.broker.channel import Channel
+from penstock.broker.ledger import Json
+from penstock.broker.memory import Memory
 from penstock.broker.outbox import Outbox
 from penstock.broker.queue import Queue
+from penstock.broker.records import QUEUE, QUEUE_LOG
+from penstock.broker.vault import Vault
 from penstock.credit import Hop, Spec
 from penstock.net.reader import Reader
 from penstock.runtime import FakeClock, Mailbox, Scheduler
+from penstock.store.files import Files
+from penstock.store.recovery import recover
+from penstock.store.store import MessageStore
 
 TURNS_MAX = 20_000  # a test that needs more has stages that wake each other for ever
 NO_PROPERTIES = b"\x00\x00"
+PERSISTENT = b"\x10\x00\x02"  # delivery mode 2 and nothing else
+WAIT_S = 20.0  # only ends a test that would hang
 
 
 class HandLoop:
@@ -340,3 +360,277 @@ class FakeTransport(asyncio.Transport):
 class FakeSocket:
     def setsockopt(self, *option: int) -> None:
         return
+
+
+# The message store.
+
+
+class Posts:
+    """Functions that other threads want to have called on the broker's thread, which is the test's."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._some = threading.Event()
+
+    def __call__(self, function: Callable[[], None]) -> None:
+        self._waiting.append(function)
+        self._some.set()
+
+    def run(self) -> bool:
+        """Call all that wait; whether there were any."""
+        self._some.clear()
+        had_some = bool(self._waiting)
+        while self._waiting:
+            self._waiting.popleft()()
+        return had_some
+
+    def wait(self) -> None:
+        assert self._waiting or self._some.wait(WAIT_S), "no thread of the store reports anything"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class FakeDisk(Files):
+    """A real directory on a disk that can be told to fail or to stand still: operations by name, files by the first
+    part of theirs ("journal", "segment", "bodies", "pages"). Nothing is really synced: that is counted."""
+
+    def __init__(self) -> None:
+        self.done: Counter[tuple[str, str]] = Counter()
+        self.bytes: Counter[str] = Counter()  # written, by kind of file
+        self._failures: dict[tuple[str, str], list[int]] = {}
+        self._gates: dict[tuple[str, str], threading.Event] = {}
+        self._standing: set[tuple[str, str]] = set()
+        self._kinds: dict[int, str] = {}
+
+    # For the test.
+
+    def fail(self, operation: str, kind: str, times: int = 1, number: int = errno.EIO) -> None:
+        """The next ones, so many of them."""
+        self._failures[operation, kind] = [number] * times
+
+    def stop(self, operation: str, kind: str) -> None:
+        """From now on these stand still, until `go_on`."""
+        self._gates[operation, kind] = threading.Event()
+
+    def is_standing(self, operation: str, kind: str) -> bool:
+        """Whether a thread stands there now."""
+        return (operation, kind) in self._standing
+
+    def go_on(self) -> None:
+        gates, self._gates = self._gates, {}
+        for gate in gates.values():
+            gate.set()
+
+    def heal(self) -> None:
+        self._failures.clear()
+        self.go_on()
+
+    # For the store.
+
+    def _do(self, operation: str, kind: str) -> None:
+        gate = self._gates.get((operation, kind))
+        if gate is not None:
+            self._standing.add((operation, kind))
+            assert gate.wait(WAIT_S), f"{operation} {kind} was never told to go on"
+            self._standing.discard((operation, kind))
+        self.done[operation, kind] += 1
+        numbers = self._failures.get((operation, kind))
+        if numbers:
+            number = numbers.pop()
+            raise OSError(number, os.strerror(number))
+
+    def create(self, path: Path) -> int:
+        self._do("create", _kind(path))
+        descriptor = super().create(path)
+        self._kinds[descriptor] = _kind(path)
+        return descriptor
+
+    def open(self, path: Path) -> int:
+        self._do("open", _kind(path))
+        descriptor = super().open(path)
+        self._kinds[descriptor] = _kind(path)
+        return descriptor
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        kind = self._kinds[descriptor]
+        self._do("write", kind)
+        self.bytes[kind] += sum(map(len, buffers))
+        super().write(descriptor, buffers, offset)
+
+    def sync(self, descriptor: int) -> None:
+        self._do("sync", self._kinds[descriptor])
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        self._do("read", self._kinds[descriptor])
+        return super().read(descriptor, size, offset)
+
+    def remove(self, path: Path) -> None:
+        self._do("remove", _kind(path))
+        super().remove(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._do("sync", "directory")
+
+
+def _kind(path: Path) -> str:
+    return path.name.split("-")[0]
+
+
+class FakeLedger:
+    """Definitions, as they are known to the next life."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, tuple[str, ...]], dict[str, Json]] = {}
+
+    def put(self, kind: str, key: tuple[str, ...], body: dict[str, Json]) -> None:
+        self.known[kind, key] = body
+
+    def drop(self, kind: str, key: tuple[str, ...]) -> None:
+        self.known.pop((kind, key), None)
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class StoreHouse(House):
+    """A House whose broker keeps messages in this directory. `run_until_idle` also waits for the store's threads;
+    `run_turns` does not. Wall-clock time follows the clock, so that deadlines on disk are those in RAM.
+
+    Use it as a context, so that its threads end."""
+
+    def __init__(
+        self,
+        directory: Path,
+        credit: str = "400,200",
+        *,
+        store_credit: str = "2000,500",
+        journal_bytes: int = 1 << 26,
+        embed_below: int = 4096,
+        disk: FakeDisk | None = None,
+        ledger: FakeLedger | None = None,
+        seconds: float = 1.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(credit, **options)
+        self.options = {
+            "credit": credit,
+            "store_credit": store_credit,
+            "journal_bytes": journal_bytes,
+            "embed_below": embed_below,
+            **options,
+        }
+        self.clock.advance(seconds)  # a monotonic clock never says 0
+        wall = SimpleNamespace(time=lambda: self.clock.now_ns() / 1e9)
+        vars(keeping)["time"] = vars(paging)["time"] = wall  # for as long as this lives
+        self.directory = directory
+        self.disk = disk or FakeDisk()
+        self.ledger = ledger or FakeLedger()
+        self.posts = Posts()
+        self.reports: list[str] = []
+        self.troubles: list[str] = []
+        self.recovered = recover(directory, self.disk, self.reports.append)
+        self.store = MessageStore(
+            directory,
+            self.scheduler,
+            Hop("queue_store", Spec.parse(store_credit), Spec.parse("0,0")),
+            self.posts,
+            self.troubles.append,
+            self.reports.append,
+            self.disk,
+            self.recovered,
+        )
+        self.store.journal_bytes = journal_bytes
+        self.store.embed_below = embed_below
+        self.store.journal.retry_s = 0.001
+        self.store.begin()
+        self.memory = Memory(self.store, self.store.pager, self.clock, self.reports.append)
+        records = [(kind, key, body) for (kind, key), body in self.ledger.known.items()]
+        self.vault = Vault(self.store, self.memory, self.ledger, records, self.recovered)
+        self.broker.keep_in(self.ledger)
+        self.broker.keep_messages(self.vault)
+        self.is_begun = self.is_over = False
+        if not any(kind == QUEUE_LOG for kind, _, _ in records):
+            self.begin()
+
+    def begin(self) -> None:
+        """All queues of the last life are declared again."""
+        self.vault.begin()
+        self.is_begun = True
+
+    def durable(self, name: str = "q", **arguments: Any) -> Queue:
+        named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        return self.queue(name, durable=True, arguments=named)
+
+    def run_turns(self) -> int:
+        """As long as the scheduler asks for them, and no thread is waited for."""
+        turns = super().run_until_idle()
+        while self.posts.run() or self.awake:
+            turns += super().run_until_idle()
+        return turns
+
+    def run_until_idle(self) -> int:
+        turns = self.run_turns()
+        while self.is_waiting():
+            self.posts.wait()
+            turns += self.run_turns()
+        return turns
+
+    def is_waiting(self) -> bool:
+        """Whether a thread has something to do that the broker's thread will hear of."""
+        store = self.store
+        if self.is_over:
+            return False
+        if store._writing and not store.trouble:
+            return True
+        if store.checkpoints.busy and self.is_begun and not store.trouble:
+            return True
+        for one in self.memory.pagings:
+            if (one._fetch is not None and one._retry is None) or (one._leaving and not store.pager.trouble):
+                return True
+        return False
+
+    def flush(self) -> None:
+        """Have all written that the store gathers, without waiting for its time."""
+        self.run_until_idle()
+        self.store._gathered_enough()
+        self.run_until_idle()
+
+    def kill(self) -> None:
+        """End without a word; what was cast before is on disk."""
+        if self.is_over:
+            return
+        self.disk.heal()
+        self.is_over = True
+        self.store.journal.close()
+        self.store.checkpoints._keeper.close()
+        self.store.pager.close()
+
+    def stop(self) -> bool:
+        """End in order."""
+        self.run_until_idle()
+        self.is_over = True
+        return self.store.close()
+
+    def next_life(self, **options: Any) -> StoreHouse:
+        """Another broker on the same directory, with the same durable queues. This one must have ended."""
+        assert self.is_over
+        house = StoreHouse(
+            self.directory, ledger=self.ledger, seconds=self.clock.now_ns() / 1e9, **(self.options | options)
+        )
+        for kind, key in list(self.ledger.known):
+            if kind == QUEUE:
+                house.queue(key[1], durable=True, arguments=self.vhost.queues[key[1]].arguments)
+        house.begin()
+        return house
+
+    def names(self, kind: str) -> list[str]:
+        """The files of this kind."""
+        return sorted(path.name for path in self.directory.rglob(f"{kind}-*"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        vars(keeping)["time"] = vars(paging)["time"] = time

@@ -47,6 +47,7 @@ class Backlog:
         "measured",
         "odd",
         "paged",
+        "paged_bytes",
         "paged_count",
         "ready",
         "ready_bytes",
@@ -65,7 +66,8 @@ class Backlog:
         self.runs: deque[Run] = deque()  # of ready
         self.deadlines: dict[int, int] = {}
         self.measured = False  # whether body_bytes is kept: it costs time per message
-        self.body_bytes = 0  # of all; what is on disk since the start is estimated
+        self.body_bytes = 0  # of all in RAM
+        self.paged_bytes = 0  # the same of what is paged out; of what is there since the start, an estimate
         self.paged: deque[tuple[int, int]] = deque()  # ranges
         self.paged_count = 0
         self.fresh: deque[Message] = deque()
@@ -182,15 +184,16 @@ class Backlog:
         self.fresh_bytes = 0
         self.fresh_runs.clear()
         self.gaps.clear()
-        self.body_bytes = 0
+        self.body_bytes = self.paged_bytes = 0
         self.odd = self.measured
 
     def measure(self, measured: bool) -> None:
         """Begin or stop to keep `body_bytes`."""
         if measured and not self.measured:
-            known = _bodies(self.ready) + _bodies(self.fresh) + _bodies([message for _, message in self.returned])
+            self.body_bytes = _bodies(self.ready) + _bodies(self.fresh)
             count = len(self.ready) + len(self.fresh)
-            self.body_bytes = known + (known // count * self.paged_count if count else 0)
+            self.paged_bytes = self.body_bytes * self.paged_count // count if count else self.paged_bytes
+            self.body_bytes += _bodies([message for _, message in self.returned])
         self.measured = measured
         self.odd = self.odd or measured
 
@@ -256,7 +259,7 @@ class Backlog:
             self.paged[0] = first, self.paged[0][1]
         else:
             self.paged.appendleft((first, end))
-        self.paged_count += count
+        self._count_paged(taken)
         return first, taken, runs
 
     def _make_fresh(self, count: int) -> None:
@@ -276,26 +279,36 @@ class Backlog:
                 self.runs.append((run_first, first, deadline))
                 break
 
-    def page_out_fresh(self, count: int) -> tuple[int, list[Message]]:
+    def page_out_fresh(self, count: int) -> tuple[int, list[Message], list[Run]]:
         """Take up to so many of the first of `fresh` out of RAM."""
         fresh = self.fresh
         first = self.end - len(fresh)
         count = min(count, len(fresh))
-        if not count:
-            return first, []
+        if count <= 0:
+            return first, [], []
         taken = [fresh.popleft() for _ in range(count)]
         self.fresh_bytes -= sum(len(wire) for _, wire in taken)
         end = first + count
+        runs: list[Run] = []
         while self.fresh_runs and self.fresh_runs[0][0] < end:
-            _, run_end, deadline = self.fresh_runs.popleft()
+            run_first, run_end, deadline = self.fresh_runs.popleft()
+            runs.append((run_first, min(run_end, end), deadline))
             if run_end > end:
                 self.fresh_runs.appendleft((end, run_end, deadline))
+                break
         if self.paged and self.paged[-1][1] == first:
             self.paged[-1] = self.paged[-1][0], end
         else:
             self.paged.append((first, end))
-        self.paged_count += count
-        return first, taken
+        self._count_paged(taken)
+        return first, taken, runs
+
+    def _count_paged(self, messages: list[Message]) -> None:
+        self.paged_count += len(messages)
+        if self.measured:
+            size = _bodies(messages)
+            self.body_bytes -= size
+            self.paged_bytes += size
 
     def page_in(self, first: int, messages: Sequence[Message], deadlines_ns: Sequence[int] | None) -> None:
         """Messages that were paged out, the next ones, with consecutive positions from here on."""
@@ -314,6 +327,8 @@ class Backlog:
                 self.runs[-1] = self.runs[-1][0], position + 1, deadline
             else:
                 self.runs.append((position, position + 1, deadline))
+        if self.measured:
+            self.body_bytes += _bodies(messages)
         self.odd = bool(self.measured or self.gaps or self.runs or self.head < self.stale_end)
 
     def fill(self, found: Mapping[int, Message], lost: Collection[int]) -> None:
@@ -331,9 +346,11 @@ class Backlog:
             _, stop = self.paged.popleft()
             if stop > end:
                 self.paged.appendleft((end, stop))
+        if self.paged_count:
+            self.paged_bytes -= self.paged_bytes * count // self.paged_count
         self.paged_count -= count
         if not self.paged:
-            self.paged_count = 0
+            self.paged_count = self.paged_bytes = 0
             self._join_fresh()
 
     def _join_fresh(self) -> None:
@@ -352,10 +369,11 @@ class Backlog:
         self.fresh_bytes = 0
         self.fresh_runs.clear()
 
-    def restore(self, ranges: Sequence[tuple[int, int]], count: int, end: int, stale_end: int) -> None:
-        """What is on disk at the start: these positions, so many messages in all."""
+    def restore(self, ranges: Sequence[tuple[int, int]], count: int, bytes_: int, end: int, stale_end: int) -> None:
+        """What is on disk at the start: these positions, so many messages, and about so many bytes of bodies."""
         self.paged.extend(ranges)
         self.paged_count = count
+        self.paged_bytes = bytes_
         self.end = self.ready_end = self.head = end
         self.stale_end = stale_end
         self.odd = stale_end > 0
@@ -413,7 +431,7 @@ class Backlog:
 
 
 def _bodies(messages: Sequence[Message] | deque[Message]) -> int:
-    return sum(body_size(wire) for _, wire in messages)
+    return sum(body_size(wire) for _, wire in messages if wire)  # AWAY has none
 
 
 def _position(entry: tuple[int, Message]) -> int:

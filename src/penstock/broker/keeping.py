@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.broker.queue import Queue
 
 NOTHING: Final = -1  # a position below all
+FRAMING_BYTES: Final = 31  # of a content beside its body: two frames, and a delivery mode as the only property
 
 
 class Pending:
@@ -75,6 +76,7 @@ class Keeping:
             runs = _runs(positions)
         else:
             runs = _persistent_runs(positions, messages)
+            self.mixed = self.mixed or sum(stop - start for start, stop in runs) < len(messages)
         if not runs:
             return False
         if self._link is None:
@@ -160,7 +162,11 @@ class Keeping:
             ranges = [(first, stop) for first, stop in recovered.living if start <= first < end]
             count = sum(stop - first for first, stop in ranges)
             backlog.restore(
-                ranges, count, recovered.ends.get(level, start), recovered.redelivered_below.get(level, start)
+                ranges,
+                count,
+                self.log.content_bytes(level, ranges) - count * FRAMING_BYTES if backlog.measured else 0,
+                recovered.ends.get(level, start),
+                recovered.redelivered_below.get(level, start),
             )
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message, Publish
@@ -135,7 +136,7 @@ class Paging:
         synced = keeping.log.end(backlog.head >> LEVEL_SHIFT)
         gone = 0
         if backlog.fresh:
-            _, taken = backlog.page_out_fresh(min(count, synced - backlog.end + len(backlog.fresh)))
+            _, taken, _ = backlog.page_out_fresh(min(count, synced - backlog.end + len(backlog.fresh)))
             gone = len(taken)
         if gone < count and self._fetch is None:  # or it would come back in the wrong place
             _, taken, _ = backlog.page_out(count - gone, synced)
@@ -147,13 +148,19 @@ class Paging:
         store = self._memory.store
         link = store.link(self._queue)
         gone = 0
-        while gone < count and len(backlog.ready) > 1 and self._fetch is None:
-            average = backlog.ready_bytes // len(backlog.ready)
+        while gone < count:
+            some, size = (backlog.fresh, backlog.fresh_bytes) if backlog.fresh else (backlog.ready, backlog.ready_bytes)
+            average = size // max(1, len(some))
             part = min(count - gone, PAGE_BYTES // max(1, average) + 1)
             is_large = average >= store.embed_below
             if is_large:
                 part = min(part, link.room())
-            first, messages, runs = backlog.page_out(part, backlog.end)
+            if backlog.fresh:
+                first, messages, runs = backlog.page_out_fresh(part)
+            elif self._fetch is None:
+                first, messages, runs = backlog.page_out(part, backlog.end)
+            else:
+                break  # it would come back in the wrong place
             if not messages:
                 break
             gone += len(messages)
@@ -189,7 +196,11 @@ class Paging:
             self._memory.store.link(queue).handle(page.count, page.spent_bytes)
         leaving = self._leaving.get(page.first)
         if page.file is None:
-            return  # the disk is in trouble: they stay in RAM, as if they were still on their way
+            # The disk is in trouble: they stay in RAM, as if they were still on their way, and are tried again.
+            if leaving is not None and not queue.deleted:
+                clock = queue.mailbox.scheduler.clock
+                clock.call_later(RETRY_S, partial(self._memory.pager.page_out, page))
+            return
         if leaving is None or len(leaving[0]) != page.count:  # taken back, or not wanted any more
             self._memory.pager.release(page.file, page.count)
             return

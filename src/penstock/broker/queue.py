@@ -245,11 +245,10 @@ class Queue(Stage):
 
     def _keep(self, item: Arrival, positions: Sequence[int], keeping: Keeping) -> bool:
         """Have the store keep it; whether its confirms wait for that."""
-        if item.modes != PERSISTENT:
+        if not item.modes & PERSISTENT:
             keeping.mixed = True
-            if not item.modes & PERSISTENT:
-                return False
-        elif keeping.mixed and len(self.shelves) == len(item.messages):
+            return False
+        if keeping.mixed and len(self.shelves) == len(item.messages):
             keeping.mixed = bool(self.unacked)
         ttl_ms, ttls_ms = self.options.message_ttl_ms, item.ttls_ms
         if ttl_ms != NONE:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 MESSAGE_BYTES: Final = 150  # what a message costs in RAM beside its bytes: tuple, object heads, a place in a deque
-IO_BATCH: Final = 4096  # paging.io_batch: so many positions are worth a write of their own (RabbitMQ's)
 
 
 def target_count(in_ram: int, used_bytes: int, allowed_bytes: int) -> int:
@@ -30,9 +29,3 @@ def shares(quota_: int, ready: int, unacked: int, ready_growth: int, unacked_gro
         return min(quota_ - from_unacked, ready), from_unacked
     from_ready = min(quota_, ready)
     return from_ready, min(quota_ - from_ready, unacked)
-
-
-def positions_to_page(in_ram: int, wanted: int, io_batch: int = IO_BATCH) -> int:
-    """How many positions of messages on disk leave RAM too: none, unless more than an I/O batch can go."""
-    spare = in_ram - wanted
-    return spare if spare > io_batch else 0

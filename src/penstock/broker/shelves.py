@@ -172,7 +172,7 @@ class Shelves:
         return dead
 
     def body_bytes(self) -> int:
-        return sum(backlog.body_bytes for backlog in self.levels)
+        return sum(backlog.body_bytes + backlog.paged_bytes for backlog in self.levels)
 
     def _take(self, backlog: Backlog, count: int, dead: Dead) -> None:
         positions, messages, _ = backlog.pop(count, ANY_BYTES)

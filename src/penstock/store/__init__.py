@@ -1,1 +1,1 @@
-"""Store: bytes that survive. Definitions so far; messages to come. Knows neither AMQP nor asyncio."""
+"""Store: bytes that survive: messages and definitions. Knows neither AMQP nor asyncio."""

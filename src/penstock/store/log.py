@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 LEVEL_SHIFT: Final = 48  # as in broker/backlog.py: the high bits of a position are its priority
 LEVEL_END: Final = 1 << LEVEL_SHIFT
 
+BATCH_BYTES: Final = 60  # of a batch's record beside its messages, about
+MESSAGE_BYTES: Final = 8  # of a message in a batch's table
+
 JOURNAL_NAME: Final = "journal-{:010d}"
 SEGMENT_NAME: Final = "segment-{:010d}"
 BODIES_NAME: Final = "bodies-{:010d}"
@@ -266,6 +269,17 @@ class QueueLog:
             for first, end in ranges
             for spot in self.spots(first, end)
         )
+
+    def content_bytes(self, level: int, ranges: Sequence[Range]) -> int:
+        """About how many bytes the contents of these positions have."""
+        total = 0
+        for extent in self.extents.get(level, ()):
+            alive, messages = extent.count(ranges), extent.messages()
+            if messages:
+                overhead = BATCH_BYTES * len(extent) + MESSAGE_BYTES * messages
+                size = sum(extent.sizes) - overhead + sum(extent.large_sizes)
+                total += max(0, size) * alive // messages
+        return total
 
     def is_empty(self) -> bool:
         return not self.extents

@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
@@ -122,23 +123,30 @@ class Pager:
         "_inbox",
         "_number",
         "_post",
+        "_report",
         "_thread",
-        "trouble",
+        "_trouble",
     )
 
     def __init__(
-        self, directory: Path, files: Files, bodies: Bodies, post: Callable[[Callable[[], None]], object]
+        self,
+        directory: Path,
+        files: Files,
+        bodies: Bodies,
+        post: Callable[[Callable[[], None]], object],
+        report: Callable[[str], None],
     ) -> None:
-        """The pages are in this directory, which is emptied."""
+        """The pages are in this directory, which is emptied; `report` gets lines for the log."""
         self._directory = directory
         self._files = files
         self._bodies = bodies
         self._post = post
+        self._report = report
         self._inbox: SimpleQueue[Fetch | Page | PageFile | list[Path] | None] = SimpleQueue()
         self._done: deque[Fetch | Page] = deque()
         self._file: PageFile | None = None
         self._number = 1
-        self.trouble = ""  # why pages could not be written last time
+        self._trouble = ""  # what went wrong last
         files.make_directory(directory)
         for name in files.names(directory):
             files.remove(directory / name)
@@ -208,7 +216,13 @@ class Pager:
             try:
                 self._files.remove(path)
             except OSError as error:
-                self.trouble = f"{path.name} cannot be removed: {error.strerror}"
+                self._tell(f"{path.name} cannot be removed: {error.strerror}")
+
+    def _tell(self, trouble: str) -> None:
+        """For the log, once as long as it stays the same."""
+        if trouble and trouble != self._trouble:
+            self._post(partial(self._report, trouble))
+        self._trouble = trouble
 
     def _drop(self, file: PageFile) -> None:
         if file is self._file or file.alive:
@@ -224,9 +238,9 @@ class Pager:
             page.file = file
             page.offset = file.written
             file.written += page.size
-            self.trouble = ""
+            self._tell("")
         except OSError as error:
-            self.trouble = f"pages: {error.strerror}"
+            self._tell(f"pages cannot be written: {error.strerror}")
 
     def _open(self) -> PageFile:
         last, self._file = self._file, None

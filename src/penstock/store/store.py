@@ -123,7 +123,7 @@ class MessageStore(Stage):
             if body.number not in recovered.moved:
                 self.bodies.files[body.number] = StoredFile(BODIES, body.number, body.path)
         self.bodies.moved.update(recovered.moved)
-        self.pager = Pager(directory / "pages", files, self.bodies, post)
+        self.pager = Pager(directory / "pages", files, self.bodies, post, report)
         self.checkpoints = Checkpoints(self, directory, files, scheduler.clock, post, report, recovered)
         self._next_number = recovered.next_number
         self._target: Target | None = None  # the journal's file

@@ -1,0 +1,181 @@
+"""The broker with a message store against the model of test_model.py: random histories with paging all the time.
+
+Beside what clients and operators do, messages leave RAM at random moments, also while others are being read back; every
+few messages a checkpoint is made; and the broker stops in order, or is killed, and begins again on the same directory.
+What each consumer gets, in which order, with which redelivered flag, and all counts must be the model's, which knows
+nothing of disks. When a test fails, hypothesis prints the steps; threads are involved, so it may call it flaky.
+
+In the normal run a few dozen examples. PENSTOCK_MODEL_EXAMPLES=5000 runs as many of each test.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from penstock.amqp.method import ExchangeDeclare
+from penstock.broker.policy import Policy
+from tests.property.test_model import (
+    EXAMPLES,
+    MODES,
+    OFTEN,
+    QUEUES,
+    SELDOM,
+    Bench,
+    Kind,
+    draw_arguments,
+    often,
+    step,
+)
+from tests.unit.fakes import FakePeer, HandLoop, StoreHouse
+
+pytestmark = pytest.mark.timeout(900 + EXAMPLES)
+
+Press = tuple[str, int, bool]  # queue, messages that may stay in RAM, transient ones too
+
+
+class StoreBench(Bench):
+    durable = True
+    house: StoreHouse
+
+    def __init__(self, kind: Kind, house: StoreHouse) -> None:
+        self.presses: list[Press] = []
+        self.persistent: set[int] = set()  # numbers of messages
+        super().__init__(kind, house)
+
+    # Paging.
+
+    def run(self) -> None:
+        """Some leave RAM before anything runs, some while others are asked for."""
+        for press in self.presses:
+            self.press(press)
+        HandLoop.run_until_idle(self.house)
+        presses, self.presses = self.presses, []
+        for press in presses:
+            self.press(press)
+        super().run()
+
+    def press(self, press: Press) -> None:
+        name, target, transient = press
+        queue = self.house.vhost.queues.get(name)
+        if queue is not None and queue.paging is not None:
+            queue.paging.reduce(target, transient)
+
+    def posted(self, before: int) -> None:
+        if self.delivery_mode == 2:
+            self.persistent.update(range(before, self.published))
+
+    # Other lives.
+
+    def stop(self) -> None:
+        """The broker stops in order, its clients having been disconnected."""
+        for index in range(len(self.peers)):
+            self.lose_connection(index)
+        note("stop")
+        assert self.house.stop()
+        self.forget_ram()
+        self.start()
+
+    def kill(self) -> None:
+        note("kill")
+        self.house.flush()
+        self.house.kill()
+        for queue in self.world.queues.values():
+            for entry in queue.unacked:
+                queue.put(entry)
+        self.forget_ram()
+        for queue in self.world.queues.values():
+            for entry in queue.ready:
+                entry.redelivered = True
+        self.start()
+
+    def forget_ram(self) -> None:
+        for queue in self.world.queues.values():
+            queue.ready = [entry for entry in queue.ready if entry.letter.number in self.persistent]
+            for entry in queue.ready:
+                entry.returns = 0
+            queue.unacked.clear()
+            queue.consumers.clear()
+            queue.ranks.clear()
+            queue.active = None
+            queue.used = self.world.now
+
+    def start(self) -> None:
+        last = self.house
+        house = self.house = StoreHouse(
+            last.directory, ledger=last.ledger, seconds=last.clock.now_ns() / 1e9, **last.options
+        )
+        for name in ("all", "to-a", "to-b", "to-c"):
+            house.vhost.declare_exchange(ExchangeDeclare(name, "fanout"))
+        for (operator, name), (priority, names, definition) in self.world.policies.items():
+            pattern = f"^[{''.join(sorted(names))}]$"
+            house.vhost.put_policy(Policy(name, pattern, definition, "queues", priority, operator), operator)
+        for name, model in self.world.queues.items():
+            queue = house.queue(name, durable=True, arguments=model.arguments)
+            house.vhost.bind(house.vhost.exchanges[f"to-{name}"], queue, "", {})
+            if name != "b":
+                house.vhost.bind(house.vhost.exchanges["all"], queue, "", {})
+        house.begin()
+        self.peers = [FakePeer(house, "p0"), FakePeer(house, "p1")]
+        self.lines = {}
+        for queue in self.world.queues.values():
+            self.world.tell(queue, lambda: None)
+        self.world.run()
+        for key in MODES:
+            self.open(key)
+        self.compare()
+
+
+def draw_press(draw: Any, bench: StoreBench) -> None:
+    bench.presses = [
+        (draw(st.sampled_from(QUEUES)), draw(st.integers(0, 3)), draw(st.booleans()))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    note(f"press {bench.presses}")
+
+
+def walk(data: st.DataObject, kind: Kind, actions: list[str]) -> None:
+    draw = data.draw
+    directory = Path(tempfile.mkdtemp(prefix="penstock-paging-"))
+    options = {
+        "journal_bytes": draw(st.sampled_from((1 << 26, 1000, 200))),
+        "embed_below": draw(st.sampled_from((4096, 8))),
+    }
+    note(f"{options}")
+    house = StoreHouse(directory, **options, **kind.budgets)
+    bench = StoreBench(kind, house)
+    try:
+        for name in QUEUES:
+            bench.declare(name, draw_arguments(draw, kind, name))
+        for _ in range(draw(st.sampled_from((40, 30, 20, 10, 5)))):
+            draw_press(draw, bench)
+            bench.delivery_mode = draw(st.sampled_from((2, 2, None)))
+            before = bench.published
+            action = draw(st.sampled_from(actions))
+            if action == "stop":
+                bench.stop()
+            elif action == "kill":
+                bench.kill()
+            else:
+                step(draw, bench, action, False)
+            bench.posted(before)
+    finally:
+        with bench.house:
+            pass
+        shutil.rmtree(directory)
+
+
+ENDS = ["recover", "close", "lose", "delete"]
+LIVES = ["stop", "stop", "kill", "kill"]
+
+
+@often(60)
+@given(st.data())
+def test_what_is_paged_out_comes_back_in_its_place_and_outlives_the_broker(data: st.DataObject) -> None:
+    walk(data, Kind(timed=False, letters=False, priorities=False), OFTEN + SELDOM + ENDS + LIVES)
