@@ -169,7 +169,7 @@ class ConfirmedPublisher(Publisher):
         started, sent = asyncio.get_running_loop().time(), 0
         while self.limit is None or sent < self.limit:
             due = int((asyncio.get_running_loop().time() - started) * self.pace) + 1 - sent
-            burst = min(due, self.window - len(self.tags))
+            burst = min(due, self.window - len(self.tags)) if peer.blocked is None else 0
             parts = []
             for _ in range(burst):
                 tag += 1

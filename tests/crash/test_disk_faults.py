@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -33,13 +34,13 @@ PLAIN = Target("", "plain", ("plain",))
 WAIT_S = 20.0  # only ends a test that would hang
 
 
-async def until(condition: Callable[[], object], what: str) -> None:
+async def until(condition: Callable[[], object], what: str, broker: Broker) -> None:
     try:
         async with asyncio.timeout(WAIT_S):
             while not condition():
                 await asyncio.sleep(0.005)
     except TimeoutError:
-        raise AssertionError(f"not within {WAIT_S} s: {what}") from None
+        raise AssertionError(f"not within {WAIT_S} s: {what}; the log:\n{broker.log[-3000:]}") from None
 
 
 class Scene:
@@ -53,7 +54,8 @@ class Scene:
         self.publisher = ConfirmedPublisher(1, self.history, random.Random(SEED))
         self.publisher.targets = [PLAIN, Target("", "lazy", ("lazy",))]
         self.publisher.large = 0.1
-        self.publisher.window, self.publisher.pace = 100, 5000.0
+        # Never at the end of its window: a connection is told that it is blocked when it publishes.
+        self.publisher.window, self.publisher.pace = 100_000, 2000.0
         self.broker = Broker(directory, command, *settings)
         assert self.broker.wait_ready(), self.broker.log
 
@@ -78,14 +80,18 @@ class Scene:
         finally:
             self.broker.kill()
             await asyncio.wait([task])
-        assert isinstance(task.exception(), Gone), task.exception()
+            how = task.exception()
+        assert isinstance(how, Gone), how
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        await until(condition, what, self.broker)
 
     async def more_confirms(self, count: int = 200) -> None:
         wanted = self.confirmed + count
-        await until(lambda: self.confirmed >= wanted, f"{count} more confirms; the log: {self.broker.log[-2000:]}")
+        await self.until(lambda: self.confirmed >= wanted, f"{count} more confirms")
 
     async def blocked(self) -> str:
-        await until(lambda: self.peer.blocked, f"connection.blocked; the log: {self.broker.log[-2000:]}")
+        await self.until(lambda: self.peer.blocked, "connection.blocked")
         return self.peer.blocked or ""
 
     async def no_confirms(self) -> None:
@@ -127,11 +133,25 @@ class Scene:
         """Killed, restarted, and everything is there."""
         self.broker.kill()
         self.restart()
-        try:
-            await self.look()
-        finally:
-            self.broker.kill()
-            self.broker.buried()
+        await self.look()
+
+
+class MakeScene(Protocol):
+    def __call__(self, directory: Path, command: tuple[str, ...] = POWERLESS, *settings: str) -> Scene: ...
+
+
+@pytest.fixture
+def make_scene() -> Iterator[MakeScene]:
+    scenes: list[Scene] = []
+
+    def make(directory: Path, command: tuple[str, ...] = POWERLESS, *settings: str) -> Scene:
+        scenes.append(Scene(directory, command, *settings))
+        return scenes[-1]
+
+    yield make
+    for scene in scenes:
+        scene.broker.kill()
+        scene.broker.buried()
 
 
 @pytest.mark.parametrize(
@@ -139,17 +159,17 @@ class Scene:
     [("full 20000", "No space left on device"), ("write fails", "Input/output error")],
 )
 def test_while_the_disk_does_not_write_publishers_are_blocked_and_nothing_is_confirmed(
-    tmp_path: Path, order: str, reason: str
+    tmp_path: Path, make_scene: MakeScene, order: str, reason: str
 ) -> None:
     async def play() -> None:
-        scene = Scene(tmp_path)
+        scene = make_scene(tmp_path)
         async with scene.publishing():
             for _ in range(2):  # it blocks, goes on, and can block again
                 scene.broker.order(order)
                 assert reason in await scene.blocked()
                 await scene.no_confirms()
                 scene.broker.order("well")
-                await until(lambda: not scene.peer.blocked, "connection.unblocked")
+                await scene.until(lambda: not scene.peer.blocked, "connection.unblocked")
                 await scene.more_confirms()
             assert not scene.history.counts["nacked"], "a write that failed can be done again: nothing is lost yet"
         await scene.looked_through()
@@ -157,9 +177,9 @@ def test_while_the_disk_does_not_write_publishers_are_blocked_and_nothing_is_con
     asyncio.run(play())
 
 
-def test_a_broker_killed_while_its_disk_is_full_has_what_it_confirmed(tmp_path: Path) -> None:
+def test_a_broker_killed_while_its_disk_is_full_has_what_it_confirmed(tmp_path: Path, make_scene: MakeScene) -> None:
     async def play() -> None:
-        scene = Scene(tmp_path)
+        scene = make_scene(tmp_path)
         for room in (0, 700, 30_000):
             async with scene.publishing():
                 scene.broker.order(f"full {room}")
@@ -170,9 +190,9 @@ def test_a_broker_killed_while_its_disk_is_full_has_what_it_confirmed(tmp_path: 
     asyncio.run(play())
 
 
-def test_after_a_failed_sync_what_it_covered_is_never_acked(tmp_path: Path) -> None:
+def test_after_a_failed_sync_what_it_covered_is_never_acked(tmp_path: Path, make_scene: MakeScene) -> None:
     async def play() -> None:
-        scene = Scene(tmp_path)
+        scene = make_scene(tmp_path)
         await scene.look()
         answers: dict[int, bool] = {}
         publisher = scene.publisher
@@ -196,14 +216,14 @@ def test_after_a_failed_sync_what_it_covered_is_never_acked(tmp_path: Path) -> N
             return tag
 
         before = publish()
-        await until(lambda: answers.get(before), "the first confirm")
+        await scene.until(lambda: answers.get(before), "the first confirm")
         for times in (1, 3):
             scene.broker.order(f"sync fails {times}")
             doubtful = publish()
-            await until(lambda: "sync failed" in scene.broker.log, "an alarm in the log")
+            await scene.until(lambda: "sync failed" in scene.broker.log, "an alarm in the log")
             while True:  # the disk is well again by itself
                 later = publish()
-                await until(lambda: later in answers, "an answer")  # noqa: B023 (it is called before the next one)
+                await scene.until(lambda: later in answers, "an answer")  # noqa: B023 (it is called before the next one)
                 if answers[later]:
                     break
             assert answers.get(doubtful) is not True, "acked, though its sync had failed"
@@ -212,27 +232,27 @@ def test_after_a_failed_sync_what_it_covered_is_never_acked(tmp_path: Path) -> N
     asyncio.run(play())
 
 
-def test_failing_syncs_block_publishers_until_one_succeeds(tmp_path: Path) -> None:
+def test_failing_syncs_block_publishers_until_one_succeeds(tmp_path: Path, make_scene: MakeScene) -> None:
     async def play() -> None:
-        scene = Scene(tmp_path)
+        scene = make_scene(tmp_path)
         async with scene.publishing():
             scene.broker.order("sync fails 1000000")
             assert "sync failed" in await scene.blocked()
             await scene.no_confirms()
             scene.broker.order("well")
-            await until(lambda: not scene.peer.blocked, "connection.unblocked")
+            await scene.until(lambda: not scene.peer.blocked, "connection.unblocked")
             await scene.more_confirms()
         await scene.looked_through()
 
     asyncio.run(play())
 
 
-def test_a_slow_disk_delays_confirms_and_nobody_else(tmp_path: Path) -> None:
+def test_a_slow_disk_delays_confirms_and_nobody_else(tmp_path: Path, make_scene: MakeScene) -> None:
     async def play() -> None:
-        scene = Scene(tmp_path)
+        scene = make_scene(tmp_path)
         async with scene.publishing():
             scene.broker.order("slow 0.3")
-            await scene.more_confirms(scene.publisher.window)  # those may be on their way already
+            await scene.more_confirms(1000)  # those may be on their way already
             loop = asyncio.get_running_loop()
             began = loop.time()
             other = await Peer.connect(scene.broker.port)
@@ -241,7 +261,8 @@ def test_a_slow_disk_delays_confirms_and_nobody_else(tmp_path: Path) -> None:
             await other.close()
             assert loop.time() - began < 20 * 0.3, "others wait for the disk too"
             began = loop.time()
-            await scene.more_confirms(2 * scene.publisher.window)
+            wanted = scene.publisher.sent  # published just now: its confirm needs a sync that has not begun
+            await scene.until(lambda: not any(key[1] <= wanted for key in scene.publisher.tags.values()), "its confirm")
             assert loop.time() - began > 0.3, "a confirm came before its sync can have ended"
             assert not scene.peer.blocked_before, "a slow disk is no alarm"
         await scene.looked_through()
@@ -277,16 +298,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_disk_that_is_really_full_blocks_publishers_until_there_is_room(small_disk: Path) -> None:
+def test_a_disk_that_is_really_full_blocks_publishers_until_there_is_room(
+    small_disk: Path, make_scene: MakeScene
+) -> None:
     async def play() -> None:
         ballast = small_disk / "ballast"
         ballast.write_bytes(bytes(3_000_000))
-        scene = Scene(small_disk, SERVE, "--set", "alarms.disk_free_bytes_low=0")
+        scene = make_scene(small_disk, SERVE, "--set", "alarms.disk_free_bytes_low=0")
         async with scene.publishing():
             assert "No space left on device" in await scene.blocked()
             await scene.no_confirms()
             ballast.unlink()
-            await until(lambda: not scene.peer.blocked, "connection.unblocked")
+            await scene.until(lambda: not scene.peer.blocked, "connection.unblocked")
             await scene.more_confirms()
             await scene.blocked()
         await scene.looked_through()  # the next one starts on a full disk

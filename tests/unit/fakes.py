@@ -509,7 +509,7 @@ class StoreHouse(House):
         embed_below: int = 4096,
         disk: FakeDisk | None = None,
         ledger: FakeLedger | None = None,
-        seconds: float = 1.0,
+        now_ns: int = 1_000_000_000,  # a monotonic clock never says 0
         **options: Any,
     ) -> None:
         super().__init__(credit, **options)
@@ -520,8 +520,8 @@ class StoreHouse(House):
             "embed_below": embed_below,
             **options,
         }
-        self.clock.advance(seconds)  # a monotonic clock never says 0
-        wall = SimpleNamespace(time=lambda: self.clock.now_ns() / 1e9)
+        self.clock._now_ns = now_ns
+        wall = SimpleNamespace(time=lambda: self.clock.now_ns() / 1e9 + 1e-4)  # so that rounding down is exact
         vars(keeping)["time"] = vars(paging)["time"] = wall  # for as long as this lives
         self.directory = directory
         self.disk = disk or FakeDisk()
@@ -586,7 +586,7 @@ class StoreHouse(House):
         if store.checkpoints.busy and self.is_begun and not store.trouble:
             return True
         for one in self.memory.pagings:
-            if (one._fetch is not None and one._retry is None) or (one._leaving and not store.pager.trouble):
+            if (one._fetch is not None and one._retry is None) or (one._leaving and not store.pager._trouble):
                 return True
         return False
 
@@ -615,9 +615,8 @@ class StoreHouse(House):
     def next_life(self, **options: Any) -> StoreHouse:
         """Another broker on the same directory, with the same durable queues. This one must have ended."""
         assert self.is_over
-        house = StoreHouse(
-            self.directory, ledger=self.ledger, seconds=self.clock.now_ns() / 1e9, **(self.options | options)
-        )
+        options = self.options | options
+        house = StoreHouse(self.directory, ledger=self.ledger, now_ns=self.clock.now_ns(), **options)
         for kind, key in list(self.ledger.known):
             if kind == QUEUE:
                 house.queue(key[1], durable=True, arguments=self.vhost.queues[key[1]].arguments)

@@ -24,6 +24,7 @@ from typing import Final
 from penstock.amqp.content import body_size
 from penstock.amqp.decoder import Message, Publish
 from penstock.amqp.method import BasicPublish, encode_method
+from penstock.amqp.rewrite import rewrite
 
 LEVEL_SHIFT: Final = 48  # a position's high bits are its priority: 2 to the 48 messages are enough for each
 LEVEL_END: Final = 1 << LEVEL_SHIFT
@@ -43,6 +44,8 @@ class Backlog:
         "fresh_bytes",
         "fresh_runs",
         "gaps",
+        "guess_bytes",
+        "guessed",
         "head",
         "measured",
         "odd",
@@ -67,7 +70,9 @@ class Backlog:
         self.deadlines: dict[int, int] = {}
         self.measured = False  # whether body_bytes is kept: it costs time per message
         self.body_bytes = 0  # of all in RAM
-        self.paged_bytes = 0  # the same of what is paged out; of what is there since the start, an estimate
+        self.paged_bytes = 0  # the same of what is paged out
+        self.guessed = (0, 0)  # positions paged out whose bodies were never measured, and are taken
+        self.guess_bytes = 0  # to be so long each
         self.paged: deque[tuple[int, int]] = deque()  # ranges
         self.paged_count = 0
         self.fresh: deque[Message] = deque()
@@ -153,7 +158,8 @@ class Backlog:
     def deadline(self) -> int:
         """When the first message expires; 0 is never, or not known because it is on disk."""
         if self.returned:
-            return self.deadlines.get(self.returned[0][0], 0)
+            position, message = self.returned[0]
+            return self.deadlines.get(position, 0) if message is not AWAY else 0
         runs = self.runs
         while runs and runs[0][1] <= self.head:
             runs.popleft()
@@ -192,10 +198,17 @@ class Backlog:
         if measured and not self.measured:
             self.body_bytes = _bodies(self.ready) + _bodies(self.fresh)
             count = len(self.ready) + len(self.fresh)
-            self.paged_bytes = self.body_bytes * self.paged_count // count if count else self.paged_bytes
+            if self.paged:
+                self._guess(self.body_bytes // count if count else self.guess_bytes)
             self.body_bytes += _bodies([message for _, message in self.returned])
         self.measured = measured
         self.odd = self.odd or measured
+
+    def _guess(self, each_bytes: int) -> None:
+        """All that is paged out now."""
+        self.guess_bytes = each_bytes
+        self.guessed = self.paged[0][0], self.paged[-1][1]
+        self.paged_bytes = each_bytes * self.paged_count
 
     def held(self) -> list[tuple[int, int]]:
         """The positions of all messages here, as ranges in order; some positions in them may be long gone."""
@@ -328,29 +341,37 @@ class Backlog:
             else:
                 self.runs.append((position, position + 1, deadline))
         if self.measured:
-            self.body_bytes += _bodies(messages)
+            size = _bodies(messages)
+            self.body_bytes += size
+            known, end = self.guessed
+            if known <= first < end:
+                self.guessed = self.ready_end, end
+                size = self.guess_bytes * len(messages)
+            self.paged_bytes = max(0, self.paged_bytes - size)
         self.odd = bool(self.measured or self.gaps or self.runs or self.head < self.stale_end)
 
     def fill(self, found: Mapping[int, Message], lost: Collection[int]) -> None:
         """Messages that came back without their bodies have them again; some are lost."""
+        if self.measured:  # not all that was found may still be here
+            self.body_bytes += sum(
+                body_size(found[position][1])
+                for position, message in self.returned
+                if message is AWAY and position in found
+            )
         self.returned = [
             (position, found.get(position, message)) for position, message in self.returned if position not in lost
         ]
         heapq.heapify(self.returned)
-        if self.measured:
-            self.body_bytes += sum(body_size(message[1]) for message in found.values())
 
-    def paged_in(self, end: int, count: int) -> None:
-        """All that was paged out below this position, so many, is back now, or lost."""
+    def paged_in(self, end: int) -> None:
+        """All that was paged out below this position is back now, or lost."""
         while self.paged and self.paged[0][0] < end:
-            _, stop = self.paged.popleft()
+            first, stop = self.paged.popleft()
+            self.paged_count -= min(stop, end) - first
             if stop > end:
                 self.paged.appendleft((end, stop))
-        if self.paged_count:
-            self.paged_bytes -= self.paged_bytes * count // self.paged_count
-        self.paged_count -= count
         if not self.paged:
-            self.paged_count = self.paged_bytes = 0
+            self.paged_bytes = 0
             self._join_fresh()
 
     def _join_fresh(self) -> None:
@@ -373,7 +394,8 @@ class Backlog:
         """What is on disk at the start: these positions, so many messages, and about so many bytes of bodies."""
         self.paged.extend(ranges)
         self.paged_count = count
-        self.paged_bytes = bytes_
+        if ranges:
+            self._guess(bytes_ // max(1, count))
         self.end = self.ready_end = self.head = end
         self.stale_end = stale_end
         self.odd = stale_end > 0
@@ -436,3 +458,11 @@ def _bodies(messages: Sequence[Message] | deque[Message]) -> int:
 
 def _position(entry: tuple[int, Message]) -> int:
     return entry[0]
+
+
+def counted(message: Message, returns: int) -> Message:
+    """With the header that says how often it came back; one that is on disk only gets it when it is read."""
+    if message is AWAY:
+        return message
+    count = b"l" + returns.to_bytes(8, "big")
+    return message[0], rewrite(message[1], set_headers={"x-delivery-count": count})

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from heapq import merge
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message, Publish
-from penstock.broker.backlog import AWAY, LEVEL_SHIFT, Backlog, Run
+from penstock.broker.backlog import AWAY, LEVEL_END, LEVEL_SHIFT, Backlog, Run, counted
 from penstock.broker.casts import Get, answer_as_deleted
 from penstock.broker.memory import SMALL_BYTES, Memory
-from penstock.broker.options import NONE
 from penstock.broker.quota import MESSAGE_BYTES, quota, shares, target_count
 from penstock.broker.shelves import Dead
 from penstock.runtime import Timer
 from penstock.store.log import Spot
 from penstock.store.pager import Fetch, Found, Page
+from penstock.store.ranges import overlaps
 from penstock.store.record import PAGES, Range, encode_batch
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ class Paging:
         """Let go of bodies of unacked messages that are on disk."""
         queue = self._queue
         keeping = queue.keeping
-        if keeping is None or keeping.mixed or queue.options.delivery_limit != NONE:
+        if keeping is None or keeping.mixed:
             return 0
         gone = 0
         for position, message in queue.unacked.items():
@@ -229,15 +230,27 @@ class Paging:
         backlog = self._queue.shelves.front()
         if not backlog.paged_count and not backlog.returned:
             return False
-        self._gets.append(item)
-        self._queue.mailbox.hold()  # what comes behind it waits, as it would have without paging
         if self._fetch is None:
             self._fetch_front(backlog)
+        if self._fetch is None:  # it was still on its way to the disk, or nothing is there
+            self._queue.mailbox.ordinary.appendleft(item)
+            return True
+        self._gets.append(item)
+        self._queue.mailbox.hold()  # what comes behind it waits, as it would have without paging
         return True
+
+    def _serve_gets(self) -> None:
+        """They try again."""
+        gets, self._gets = self._gets, []
+        self._queue.mailbox.ordinary.extendleft(reversed(gets))
+        for _ in gets:
+            self._queue.mailbox.release()
 
     def _fetch_ahead(self) -> None:
         if self._later:
-            self._fetch_positions(self._later[0][0][0])
+            positions, messages = self._later[0][0]
+            away = [position for position, message in zip(positions, messages, strict=True) if message is AWAY]
+            self._fetch_positions(sorted(away)[:AWAY_MAX])
             return
         backlog = self._queue.shelves.front()
         if backlog.returned:
@@ -262,15 +275,17 @@ class Paging:
             if leaving is not None:  # not gone yet
                 messages, deadlines = leaving
                 backlog.page_in(first, messages, deadlines)
-                backlog.paged_in(first + len(messages), len(messages))
+                backlog.paged_in(first + len(messages))
                 self.wake()
                 return
-            end = min((other for other in self._leaving if first < other < end), default=end)
+            stop = min((other for other in self._leaving if first < other), default=LEVEL_END << LEVEL_SHIFT)
+            end = min(end, stop)
             spots = self._spots(first, end, FETCH_BYTES if self._queue.subscribers.count else 1)
             if spots:
-                self._ask(spots, _overlaps(first, spots[-1].first + spots[-1].count, backlog.paged), [])
+                stop = min(stop, spots[-1].first + spots[-1].count)
+                self._ask(spots, overlaps(first, stop, backlog.paged), [])
                 return
-            backlog.paged_in(end, 0)  # nothing of it is there
+            backlog.paged_in(end)  # nothing of it is there
 
     def _fetch_positions(self, positions: Sequence[int]) -> None:
         spots: dict[tuple[int, int], Spot] = {}
@@ -286,18 +301,13 @@ class Paging:
 
     def _spots(self, first: int, end: int, bytes_max: int) -> list[Spot]:
         """The first batches of this range, in the log or in the pages, in order of position."""
-        spots: list[Spot] = []
-        if self._pages:
-            start = bisect_left(self._pages, first, key=_end)
-            stop = bisect_left(self._pages, end, key=_first)
-            spots += _some(iter(self._pages[start:stop]), bytes_max)
-            if spots:
-                end = spots[-1].first + spots[-1].count
+        start = bisect_left(self._pages, first, key=_end)
+        pages = self._pages[start : bisect_left(self._pages, end, key=_first)]
         keeping = self._queue.keeping
-        if keeping is not None:
-            spots += _some(keeping.log.spots(first, end), bytes_max)
-            spots.sort(key=_first)
-        return spots
+        if keeping is None:
+            return _some(pages, bytes_max)
+        spots = keeping.log.spots(first, end)
+        return _some(merge(pages, spots, key=_first) if pages else spots, bytes_max)
 
     def fetched(self, fetch: Fetch) -> None:
         """From the pager."""
@@ -319,33 +329,28 @@ class Paging:
                 self._fill(fetch)
             else:
                 self._page_in(fetch)
-        if self._gets:
-            gets, self._gets = self._gets, []
-            queue.mailbox.ordinary.extendleft(reversed(gets))
-            for _ in gets:
-                queue.mailbox.release()
+        self._serve_gets()
         self.wake()
 
     def _ask_again(self) -> None:
         self._retry = None
         self._fetch = None
+        self._serve_gets()
         self.wake()
 
     def _page_in(self, fetch: Fetch) -> None:
         """The front of a backlog."""
         backlog = self._queue.shelves.levels[fetch.spots[0].first >> LEVEL_SHIFT]
-        count = 0
         done = 0  # up to here; a batch in the log and one in the pages may have the same messages
         upto = min(fetch.end, fetch.wanted[-1][1])  # more may have been paged out behind it since it was asked for
         for spot, found in zip(fetch.spots, fetch.found, strict=False):
             begin, stop = max(spot.first, done), min(spot.first + spot.count, upto)
             done = max(done, stop)
-            for first, end in _overlaps(begin, stop, fetch.wanted):
-                count += end - first
+            for first, end in overlaps(begin, stop, fetch.wanted):
                 if found is not None:
                     self._enter(backlog, found, first, end)
             self._release(spot, stop)
-        backlog.paged_in(upto, count)
+        backlog.paged_in(upto)
 
     def _enter(self, backlog: Backlog, found: Found, first: int, end: int) -> None:
         messages = self._messages(found, first, end)
@@ -394,32 +399,52 @@ class Paging:
 
     def _fill(self, fetch: Fetch) -> None:
         """Single messages that had left RAM while they were unacked."""
-        wanted = {position for position in fetch.positions if position < fetch.end}
+        wanted = set(fetch.positions)
+        if fetch.spots and fetch.end < fetch.spots[-1].first + fetch.spots[-1].count:  # there was too much to read
+            wanted = {position for position in wanted if position < fetch.end}
         loaded: dict[int, Message] = {}
         for spot, found in zip(fetch.spots, fetch.found, strict=False):
             if found is None:
                 continue
             for at, message in enumerate(self._messages(found, spot.first, spot.first + len(found.contents))):
                 if spot.first + at in wanted and message is not AWAY:
-                    loaded[spot.first + at] = message
-        if self._later:
-            (positions, messages), reason = self._later.pop(0)
-            pairs = [
-                (position, loaded.get(position, message)) for position, message in zip(positions, messages, strict=True)
-            ]
-            kept = [pair for pair in pairs if pair[1] is not AWAY]
-            self._queue.bury(([position for position, _ in kept], [message for _, message in kept]), reason)
-            return
+                    returns = self._queue.shelves.returns.get(spot.first + at, 0)
+                    loaded[spot.first + at] = counted(message, returns) if returns else message
+        lost = wanted - loaded.keys()
         for backlog in self._queue.shelves.levels:
             if backlog.returned:
-                backlog.fill(loaded, wanted - loaded.keys())
+                backlog.fill(loaded, lost)
+        while self._later and self._bury(loaded, lost):
+            pass
 
-    def give_up_later(self, dead: Dead, reason: str) -> None:
-        """Dead letters, some of which have their bodies on disk only."""
+    def _bury(self, loaded: dict[int, Message], lost: set[int]) -> bool:
+        """Send the first of those that are given up later on their way, if all of it is here."""
+        (positions, messages), reason = self._later[0]
+        pairs = [
+            (position, loaded.get(position, message))
+            for position, message in zip(positions, messages, strict=True)
+            if position not in lost
+        ]
+        dead = [position for position, _ in pairs], [message for _, message in pairs]
+        if AWAY in dead[1]:
+            self._later[0] = dead, reason
+            return False
+        del self._later[0]
+        if self._queue.keeping is not None:
+            self._queue.keeping.buried([position for position in positions if position in lost])
+        self._queue.bury(dead, reason)
+        return True
+
+    def gives_up_later(self, dead: Dead, reason: str) -> bool:
+        """Dead letters: False if they can be buried at once. Later, if some of them, or of those that came before, have
+        their bodies on disk only."""
+        if not self._later and AWAY not in dead[1]:
+            return False
         if self._queue.keeping is not None:
             self._queue.keeping.bury(dead[0])
         self._later.append((dead, reason))
         self.wake()
+        return True
 
     # The end.
 
@@ -427,6 +452,10 @@ class Paging:
         """All that is ready is dropped."""
         if self._fetch is not None and not self._fetch.positions:
             self._fetch = None
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
+        self._serve_gets()
         for spot in self._pages:
             self._memory.pager.release(spot.file, spot.count)
         self._pages.clear()
@@ -434,13 +463,13 @@ class Paging:
 
     def end(self) -> None:
         """The queue is deleted."""
+        for item in self._gets:
+            answer_as_deleted(self._queue.queue_name, self._queue.vhost_name, item)
+        self._gets.clear()
         self.clear()
         self._fetch = None
         if self._retry is not None:
             self._retry.cancel()
-        for item in self._gets:
-            answer_as_deleted(self._queue.queue_name, self._queue.vhost_name, item)
-        self._gets.clear()
         self._later.clear()
         self._memory.pagings.pop(self, None)
         self._memory.used_bytes -= self.used_bytes
@@ -459,7 +488,7 @@ def _end(spot: Spot) -> int:
     return spot.first + spot.count - 1
 
 
-def _some(spots: Iterator[Spot], bytes_max: int) -> list[Spot]:
+def _some(spots: Iterable[Spot], bytes_max: int) -> list[Spot]:
     """The first of them, at least one, of about so many bytes in all."""
     found: list[Spot] = []
     size = 0
@@ -469,14 +498,3 @@ def _some(spots: Iterator[Spot], bytes_max: int) -> list[Spot]:
         if size >= bytes_max:
             break
     return found
-
-
-def _overlaps(first: int, end: int, ranges: Iterable[Range]) -> list[Range]:
-    """The parts of a range that are in these."""
-    parts: list[Range] = []
-    for start, stop in ranges:
-        if start >= end:
-            break
-        if stop > first:
-            parts.append((max(first, start), min(end, stop)))
-    return parts

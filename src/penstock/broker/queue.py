@@ -29,9 +29,8 @@ from penstock.amqp.method import (
     QueuePurgeOk,
 )
 from penstock.amqp.properties import PERSISTENT
-from penstock.amqp.rewrite import rewrite
 from penstock.amqp.table import Table
-from penstock.broker.backlog import AWAY
+from penstock.broker.backlog import counted
 from penstock.broker.casts import (
     ACKED,
     NO_TTL,
@@ -356,8 +355,7 @@ class Queue(Stage):
                     spent[1].append(message)
                     continue
                 counts[position] = returns
-                counted = b"l" + returns.to_bytes(8, "big")
-                message = message[0], rewrite(message[1], set_headers={"x-delivery-count": counted})
+                message = counted(message, returns)
             self.shelves.put_back(position, message)
         self.give_up(spent, DELIVERY_LIMIT)
 
@@ -367,10 +365,8 @@ class Queue(Stage):
         """Send these on as dead letters, or drop them; how many. As many as a budget: there may be more."""
         positions, messages = dead
         if messages and self._dead_letters is not None and self.options.dead_letter_exchange is not None:
-            if AWAY in messages and self.paging is not None:
-                self.paging.give_up_later(dead, reason)
-                return len(messages)
-            self.bury(dead, reason)
+            if self.paging is None or not self.paging.gives_up_later(dead, reason):
+                self.bury(dead, reason)
         elif positions and self.keeping is not None:
             self.keeping.remove(positions)
         if budget and len(messages) >= budget:

@@ -37,6 +37,17 @@ def intersection(left: Sequence[Range], right: Sequence[Range]) -> list[Range]:
     return made
 
 
+def overlaps(first: int, end: int, ranges: Iterable[Range]) -> list[Range]:
+    """The parts of one range that are in these. Stops behind it, so that many ranges cost nothing."""
+    parts: list[Range] = []
+    for start, stop in ranges:
+        if start >= end:
+            break
+        if stop > first:
+            parts.append((max(first, start), min(end, stop)))
+    return parts
+
+
 def difference(left: Sequence[Range], right: Sequence[Range]) -> list[Range]:
     """What is in `left` and not in `right`."""
     made: list[Range] = []
