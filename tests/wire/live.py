@@ -32,11 +32,13 @@ READY: Final = re.compile(r"ready: amqp (?P<host>[^\s,]+):(?P<port>\d+)")
 class LiveBroker:
     """A penstock.BrokerThread with windows. Left as a context, it fails the test if the broker logged a crash."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, tls_port: int | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, tls_port: int | None = None, data: Path | None = None
+    ) -> None:
         self._log = io.StringIO()
         # At info whatever the settings say: the crash check needs the lines, and the terminal does not.
         given = {**(settings or {}), "log.level": "info", "log.format": "text"}
-        self._thread = BrokerThread(given, tls_port=tls_port, log=self._log)
+        self._thread = BrokerThread(given, tls_port=tls_port, data=data, log=self._log)
 
     def __enter__(self) -> LiveBroker:
         self._thread.start()

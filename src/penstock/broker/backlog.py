@@ -248,7 +248,9 @@ class Backlog:
         position and messages. Behind what is paged out already, the first of `fresh` can go too: `page_out_fresh`."""
         ready = self.ready
         end = self.ready_end if self.paged_count else self.end
-        behind = 0 if self.paged_count else max(0, end - below)  # these stay, and become fresh
+        behind = max(0, end - below)  # these stay, and become fresh
+        if behind and self.paged_count:  # fresh is elsewhere already
+            return end, [], []
         count = min(count, len(ready) - behind - 1)
         if self.gaps:  # what was paged in with gaps stays
             count = min(count, end - behind - self.gaps[-1][1])

@@ -81,12 +81,27 @@ class Keeping:
             return False
         if self._link is None:
             self._link = self._store.link(self._queue)
-        pending = Pending(self._queue, arrival, positions) if arrival.numbers and arrival.channel is not None else None
-        if pending is not None:
+        pending: Pending | None = None
+        if arrival.numbers and arrival.channel is not None:
+            pending = self._pending(arrival, positions, runs)
             pending.waiting = len(runs)
         for start, stop in runs:
             self._deposit(arrival, start, stop, positions[start], ttl_of, pending)
         return pending is not None
+
+    def _pending(self, arrival: Arrival, positions: Sequence[int], runs: list[tuple[int, int]]) -> Pending:
+        """What waits for the disk. What needs no disk is confirmed at once, whatever it came with."""
+        count = sum(stop - start for start, stop in runs)
+        if count == len(positions):
+            return Pending(self._queue, arrival, positions)
+        numbers = [number for first, last in arrival.numbers for number in range(first, last + 1)]
+        waits = {at for start, stop in runs for at in range(start, stop)}
+        parts: list[Pending] = []
+        for indexes in ([at for at in range(len(positions)) if at not in waits], sorted(waits)):
+            part = Arrival(arrival.channel, None, [], 0, [(numbers[at], numbers[at]) for at in indexes])
+            parts.append(Pending(self._queue, part, [positions[at] for at in indexes]))
+        self._queue.confirm(parts[0].arrival, parts[0].positions)
+        return parts[1]
 
     def _deposit(
         self,
@@ -112,7 +127,8 @@ class Keeping:
 
     def remove(self, positions: Sequence[int]) -> None:
         """These have left the queue for good."""
-        if positions and positions[0] <= self.newest:
+        # A queue that refuses may give messages to consumers before it has deposited them.
+        if positions and (positions[0] <= self.newest or self._queue.shelves.refuses or min(positions) <= self.newest):
             self._store.remove(self.log, positions)
 
     def purge(self) -> None:

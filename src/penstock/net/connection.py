@@ -60,8 +60,10 @@ class Connection(asyncio.Protocol):
         "_log",
         "_logins",
         "_lost",
+        "_made",
         "_timer",
         "_transport",
+        "_unwanted",
         "_user_from",
         "_writer",
         "access",
@@ -118,6 +120,8 @@ class Connection(asyncio.Protocol):
         self._host = ""
         self._header = b""
         self._begun = False
+        self._made = False
+        self._unwanted = False  # it is to be closed as soon as it is made
         self._lost = False
         self._decoder = Decoder(limits.message_bytes_max, limits.bounds)
         self._decoder.distrust(limits.frame_max)
@@ -141,6 +145,9 @@ class Connection(asyncio.Protocol):
         self.outbox = self._writer.outbox
         clock = self.broker.scheduler.clock
         self._timer = clock.call_later(self.limits.handshake_timeout_s, self._handshake_timeout)
+        self._made = True
+        if self._unwanted:
+            self._close_socket()
 
     def data_received(self, data: bytes) -> None:
         if self._heartbeat is not None:
@@ -363,14 +370,19 @@ class Connection(asyncio.Protocol):
 
     def close(self, error: CloseConnection) -> None:
         """By the operator."""
-        if self.state in (handshake.OPENING, handshake.RUNNING):
+        if not self._made:  # accepted, but the loop has not told us yet
+            self._unwanted = True
+        elif self.state in (handshake.OPENING, handshake.RUNNING):
             self.fail(error)
         else:
             self._close_socket()
 
     def abort(self) -> None:
         """Cut the socket off."""
-        self._transport.abort()
+        if self._made:
+            self._transport.abort()
+        else:
+            self._unwanted = True
 
     def _closed_whole(self) -> None:
         """All channels are done: what the client published before its connection.close is with the queues."""

@@ -93,6 +93,7 @@ class Journal:
     __slots__ = (
         "_closing",
         "_directory",
+        "_failed",
         "_files",
         "_inbox",
         "_names_changed",
@@ -127,6 +128,7 @@ class Journal:
         self._told_something = threading.Event()
         self._unsynced: list[Work] = []
         self._unsynced_since = 0.0
+        self._failed = False  # something of it may not be in its place
         self._names_changed = False
         self.retry_s = RETRY_S
         self.sync_delay_s = 0.0  # faults.store_sync_delay_ms
@@ -187,19 +189,18 @@ class Journal:
 
     def _persist(self, works: list[Work], to_sync: bool) -> None:
         """Write these and, if told so, sync everything; until it succeeds."""
-        fresh = works
         while True:
             try:
-                self._write(fresh)
+                # Whatever of it reached the disk: all of it again, to the same places, and then a sync.
+                self._write(self._unsynced if self._failed else works)
                 told = Told()
                 told.written = works
-                if to_sync:
+                if to_sync or self._failed:
                     told.synced = self._sync()
                 self._tell(told)
                 return
             except OSError as error:
-                # Whatever of it reached the disk: all of it again, to the same places, and then a sync.
-                fresh, to_sync = self._unsynced, True
+                self._failed = True
                 self._tell(Told(_reason(error), isinstance(error, SyncError)))
                 if self._closing.wait(self.retry_s):
                     return
@@ -233,6 +234,7 @@ class Journal:
         self.syncs += 1
         self.sync_ns += time.monotonic_ns() - began
         done, self._unsynced = self._unsynced, []
+        self._failed = False
         for work in done:
             for target in work.seals:
                 self._files.close(target.descriptor)

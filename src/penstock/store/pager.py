@@ -104,13 +104,17 @@ class Page:
 
 
 class PageFile(StoredFile):
-    __slots__ = ("alive", "descriptor", "written")
+    __slots__ = ("descriptor", "messages", "released", "written")
 
     def __init__(self, number: int, path: Path) -> None:
         super().__init__(PAGES, number, path)
-        self.alive = 0  # messages in it that are wanted; the broker's thread counts
+        self.messages = 0  # in it; the pager's thread counts
+        self.released = 0  # of these, not wanted any more; the broker's thread counts
         self.descriptor = -1
         self.written = 0
+
+    def is_dead(self) -> bool:
+        return self.released == self.messages
 
 
 class Pager:
@@ -164,8 +168,8 @@ class Pager:
     def release(self, file: StoredFile, count: int) -> None:
         """So many messages in this file of pages are not wanted any more."""
         if isinstance(file, PageFile):
-            file.alive -= count
-            if not file.alive:
+            file.released += count
+            if file.is_dead():
                 self._inbox.put(file)
 
     def remove(self, paths: list[Path]) -> None:
@@ -187,8 +191,6 @@ class Pager:
             if isinstance(done, Fetch):
                 done.reader.fetched(done)
             else:
-                if done.file is not None:
-                    done.file.alive += done.count
                 done.writer.paged_out(done)
 
     # The pager's thread.
@@ -225,8 +227,8 @@ class Pager:
         self._trouble = trouble
 
     def _drop(self, file: PageFile) -> None:
-        if file is self._file or file.alive:
-            return  # it is still written to, or was, when its last message was taken; see _write
+        if file is self._file or not file.is_dead():
+            return  # it is still written to, or was, when its last message was taken; see _open
         self._files.remove(file.path)
 
     def _write(self, page: Page) -> None:
@@ -238,6 +240,7 @@ class Pager:
             page.file = file
             page.offset = file.written
             file.written += page.size
+            file.messages += page.count
             self._tell("")
         except OSError as error:
             self._tell(f"pages cannot be written: {error.strerror}")
@@ -246,7 +249,7 @@ class Pager:
         last, self._file = self._file, None
         if last is not None:
             self._files.close(last.descriptor)
-            if not last.alive:
+            if last.is_dead():
                 self._files.remove(last.path)
         file = PageFile(self._number, self._directory / PAGES_NAME.format(self._number))
         self._number += 1
@@ -330,9 +333,6 @@ class Pager:
             if self._bodies.locate(file, name)[0] != path:
                 return self._body(fetch, reference)
             fetch.damages.append(f"{path.name}: the file is missing")
-            return None
-        except OSError as error:
-            fetch.damages.append(f"{path.name}: {error.strerror}")
             return None
         try:
             record = read_record(buf, 0)

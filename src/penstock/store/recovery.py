@@ -21,7 +21,7 @@ from penstock.store.bodies import Moved
 from penstock.store.compact import BodyFile
 from penstock.store.files import Files
 from penstock.store.index import KnownState
-from penstock.store.log import DamagedBytes, Extent, QueueLog, StoredFile
+from penstock.store.log import LEVEL_SHIFT, DamagedBytes, Extent, QueueLog, StoredFile
 from penstock.store.ranges import difference, intersection, total, union
 from penstock.store.record import (
     BODIES,
@@ -330,8 +330,9 @@ class _Recovery:
         living = _covered(stored)
         if state is not None:
             living = intersection(living, union(state.living))
-            for end in state.heads.values():
-                trace.reach(end)
+            for level, end in state.heads.items():
+                if end > level << LEVEL_SHIFT:  # or nothing ever came there, and it is the end of the level below
+                    trace.reach(end)
         living = union([*living, *_covered(replayed)])
         living = difference(living, union(trace.removed))
         by_level: dict[int, list[Extent]] = {}
