@@ -127,6 +127,7 @@ class Bench:
         self.kind = kind
         self.house = house or House("400,200", "0,0", **kind.budgets)
         self.house.clock.advance(1)  # a monotonic clock never says 0
+        self.counts_late = bool(kind.budgets)  # what a get says is left
         self.world = World()
         self.peers: list[FakePeer] = [self.house.peer("p0"), self.house.peer("p1")]
         self.lines: dict[tuple[int, int], Line] = {}
@@ -197,7 +198,7 @@ class Bench:
         for one in peer.said():
             line = self.lines[index, one.channel]
             method = one.method
-            if self.kind.budgets and isinstance(method, BasicGetOk) and line.replies:
+            if self.counts_late and isinstance(method, BasicGetOk) and line.replies:
                 method.message_count = getattr(line.replies[0], "message_count", 0)  # not all may have expired yet
             if isinstance(method, BasicDeliver):
                 self.look_at_delivery(line, method, one.body or b"")

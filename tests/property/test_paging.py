@@ -49,6 +49,7 @@ class StoreBench(Bench):
         self.presses: list[Press] = []
         self.persistent: set[int] = set()  # numbers of messages
         super().__init__(kind, house)
+        self.counts_late = kind.timed  # what is due, but on disk, is still counted
 
     # Bytes of bodies that are on disk since the start, or since nobody counted, are guessed; the model knows them.
 

@@ -46,10 +46,14 @@ from penstock.broker.outbox import Outbox
 from penstock.broker.queue import Queue
 from penstock.broker.records import QUEUE, QUEUE_LOG
 from penstock.broker.vault import Vault
-from penstock.credit import Hop, Spec
+from penstock.credit import Hop, Link, Spec
 from penstock.net.reader import Reader
 from penstock.runtime import FakeClock, Mailbox, Scheduler
+from penstock.store.deposit import Deposit
 from penstock.store.files import Files
+from penstock.store.log import LEVEL_END, QueueLog
+from penstock.store.ranges import union
+from penstock.store.record import Range
 from penstock.store.recovery import recover
 from penstock.store.store import MessageStore
 
@@ -384,6 +388,11 @@ class Posts:
             self._waiting.popleft()()
         return had_some
 
+    def run_until(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self.wait()
+            self.run()
+
     def wait(self) -> None:
         assert self._waiting or self._some.wait(WAIT_S), "no thread of the store reports anything"
 
@@ -491,6 +500,60 @@ class FakeLedger:
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         callback()
+
+
+class FakeReceipt:
+    """Waits for deposits, and counts what it hears."""
+
+    def __init__(self) -> None:
+        self.kept_count = 0
+        self.doubted_count = 0
+
+    def kept(self) -> None:
+        self.kept_count += 1
+
+    def doubted(self) -> None:
+        self.doubted_count += 1
+
+
+class FakeOwner:
+    """A queue with nothing but positions, as the store sees it."""
+
+    def __init__(self, store: MessageStore, id_: int, log: QueueLog | None = None) -> None:
+        self.store = store
+        self.log = log or store.log(id_, f"queue {id_}")
+        self.log.owner = self
+        self.alive: set[int] = set()
+        self.next = 0
+        self.origin = publish_method(1, "q")
+
+    def deposit(
+        self,
+        *contents: bytes,
+        receipt: FakeReceipt | None = None,
+        large: Sequence[int] = (),
+        link: Link | None = None,
+        deadlines: Sequence[int] | None = None,
+    ) -> None:
+        first = self.next
+        self.next += len(contents)
+        self.alive.update(range(first, self.next))
+        messages = [(self.origin, content) for content in contents]
+        size = sum(map(len, contents))
+        self.store.deposit(Deposit(self.log, link, first, messages, size, large, deadlines, receipt))
+
+    def remove(self, *positions: int) -> None:
+        self.alive.difference_update(positions)
+        self.store.remove(self.log, positions)
+
+    def living(self) -> list[Range]:
+        return union([*((position, position + 1) for position in self.alive), (self.next, LEVEL_END)])
+
+    def ends(self) -> dict[int, int]:
+        return {0: self.next}
+
+    def redelivered_below(self) -> dict[int, int]:
+        return {0: min(self.alive, default=self.next)}
 
 
 class StoreHouse(House):

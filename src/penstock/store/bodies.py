@@ -139,7 +139,7 @@ class Bodies:
         """Where the body of this name is now."""
         if file in self.files:
             return self.files[file].path, offset
-        for moved in self.moved.values():
+        for moved in list(self.moved.values()):  # the pager asks, while the broker's thread may add to it
             found = moved.find(file, offset)
             if found:
                 return moved.file.path, found

@@ -130,6 +130,7 @@ class Pager:
         "_report",
         "_thread",
         "_trouble",
+        "file_bytes",
     )
 
     def __init__(
@@ -151,6 +152,7 @@ class Pager:
         self._file: PageFile | None = None
         self._number = 1
         self._trouble = ""  # what went wrong last
+        self.file_bytes = PAGES_BYTES
         files.make_directory(directory)
         for name in files.names(directory):
             files.remove(directory / name)
@@ -234,7 +236,7 @@ class Pager:
     def _write(self, page: Page) -> None:
         try:
             file = self._file
-            if file is None or file.written >= PAGES_BYTES:
+            if file is None or file.written >= self.file_bytes:
                 file = self._open()
             self._files.write(file.descriptor, [page.record], file.written)
             page.file = file
