@@ -127,8 +127,11 @@ class Keeping:
 
     def remove(self, positions: Sequence[int]) -> None:
         """These have left the queue for good."""
+        if not positions:
+            return
+        known = self.newest != NOTHING and (positions[0] <= self.newest or min(positions) <= self.newest)
         # A queue that refuses may give messages to consumers before it has deposited them.
-        if positions and (positions[0] <= self.newest or self._queue.shelves.refuses or min(positions) <= self.newest):
+        if known or self._queue.shelves.refuses:
             self._store.remove(self.log, positions)
 
     def purge(self) -> None:
