@@ -117,7 +117,7 @@ class RabbitMQ:
         self._temporary = tempfile.TemporaryDirectory(prefix="penstock-everyday-", ignore_cleanup_errors=True)
         self._directory = Path(self._temporary.name)
         self.port, dist_port, epmd_port = rabbitmq._free_ports(3)
-        self._environment = rabbitmq._environment(self._directory, self.port, dist_port, epmd_port)
+        self._environment = rabbitmq._environment(self._directory, self.port, dist_port, epmd_port, {})
         self._epmd = self._spawn(["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"])
         self._server: subprocess.Popen[bytes] | None = None
         self._stopping = False

@@ -175,3 +175,20 @@ def test_a_clean_stop_marks_nothing_as_redelivered_that_was_never_delivered(
             method, _, body = channel.basic_get("q", auto_ack=True)
             flags.append((body, method.redelivered))
     assert flags == [(b"0", True), (b"1", False), (b"2", False)]
+
+
+def test_thousands_of_queues_need_no_file_each(serve_process: Callable[..., ServeProcess]) -> None:
+    process = serve_process("--set", "store.journal_bytes=65536", "--set", "log.level=warning")
+    files = Path(f"/proc/{process.process.pid}/fd")
+    with pika.BlockingConnection(pika.URLParameters(process.uri)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare("all", "fanout", durable=True)
+        before = len(list(files.iterdir()))
+        for number in range(300):
+            channel.queue_declare(f"q{number}", durable=True)
+            channel.queue_bind(f"q{number}", "all")
+        for _ in range(20):  # several journals full: there are checkpoints too
+            channel.basic_publish("all", "", b"x" * 100, pika.BasicProperties(delivery_mode=2))
+        assert len(list(files.iterdir())) <= before + 5
+        assert channel.queue_declare("q299", passive=True).method.message_count == 20
