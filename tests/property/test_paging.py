@@ -120,9 +120,7 @@ class StoreBench(Bench):
 
     def start(self) -> None:
         last = self.house
-        house = self.house = StoreHouse(
-            last.directory, ledger=last.ledger, now_ns=last.clock.now_ns(), **last.options
-        )
+        house = self.house = StoreHouse(last.directory, ledger=last.ledger, now_ns=last.clock.now_ns(), **last.options)
         for name in ("all", "to-a", "to-b", "to-c"):
             house.vhost.declare_exchange(ExchangeDeclare(name, "fanout"))
         for (operator, name), (priority, names, definition) in self.world.policies.items():

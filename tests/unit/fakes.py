@@ -52,6 +52,7 @@ from penstock.runtime import FakeClock, Mailbox, Scheduler
 from penstock.store.deposit import Deposit
 from penstock.store.files import Files
 from penstock.store.log import LEVEL_END, QueueLog
+from penstock.store.pager import Fetch
 from penstock.store.ranges import union
 from penstock.store.record import Range
 from penstock.store.recovery import recover
@@ -217,6 +218,12 @@ class FakePeer:
         lane = self.reader.lanes.get(channel.number)
         if lane is not None and lane.channel is channel:
             self.reader.forget(channel.number)
+
+    def flow_state(self) -> str:
+        return self.reader.flow_state()
+
+    def blocked_by(self) -> list[Json]:
+        return [str(reason) for reason in self.reader.blocked_by]
 
     def channel_count(self) -> int:
         return len(self.reader.lanes)
@@ -407,7 +414,7 @@ class FakeDisk(Files):
     def __init__(self) -> None:
         self.done: Counter[tuple[str, str]] = Counter()
         self.bytes: Counter[str] = Counter()  # written, by kind of file
-        self._failures: dict[tuple[str, str], list[int]] = {}
+        self._failures: dict[tuple[str, str], tuple[int, int]] = {}  # error, how often still
         self._gates: dict[tuple[str, str], threading.Event] = {}
         self._standing: set[tuple[str, str]] = set()
         self._kinds: dict[int, str] = {}
@@ -416,7 +423,7 @@ class FakeDisk(Files):
 
     def fail(self, operation: str, kind: str, times: int = 1, number: int = errno.EIO) -> None:
         """The next ones, so many of them."""
-        self._failures[operation, kind] = [number] * times
+        self._failures[operation, kind] = number, times
 
     def stop(self, operation: str, kind: str) -> None:
         """From now on these stand still, until `go_on`."""
@@ -426,8 +433,16 @@ class FakeDisk(Files):
         """Whether a thread stands there now."""
         return (operation, kind) in self._standing
 
+    def step(self, operation: str, kind: str) -> None:
+        """The one that stands there goes on, and the next one will stand."""
+        gate = self._gates[operation, kind]
+        self._gates[operation, kind] = threading.Event()
+        self._standing.discard((operation, kind))
+        gate.set()
+
     def go_on(self) -> None:
         gates, self._gates = self._gates, {}
+        self._standing.clear()
         for gate in gates.values():
             gate.set()
 
@@ -442,11 +457,10 @@ class FakeDisk(Files):
         if gate is not None:
             self._standing.add((operation, kind))
             assert gate.wait(WAIT_S), f"{operation} {kind} was never told to go on"
-            self._standing.discard((operation, kind))
         self.done[operation, kind] += 1
-        numbers = self._failures.get((operation, kind))
-        if numbers:
-            number = numbers.pop()
+        number, times = self._failures.get((operation, kind), (0, 0))
+        if times:
+            self._failures[operation, kind] = number, times - 1
             raise OSError(number, os.strerror(number))
 
     def create(self, path: Path) -> int:
@@ -687,7 +701,11 @@ class StoreHouse(House):
         return house
 
     def names(self, kind: str) -> list[str]:
-        """The files of this kind."""
+        """The files of this kind, when the pager has removed what it was told to."""
+        if not self.is_over:
+            answers: list[Fetch] = []
+            self.store.pager.fetch(Fetch(SimpleNamespace(fetched=answers.append), [], []))
+            self.posts.run_until(lambda: answers)
         return sorted(path.name for path in self.directory.rglob(f"{kind}-*"))
 
     def __enter__(self) -> Self:

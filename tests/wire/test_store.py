@@ -30,6 +30,7 @@ from penstock.amqp.properties import PERSISTENT, Properties
 from penstock.credit import Stage
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient, publish_bytes
+from tests.wire.test_management import Http
 from tests.wire.waiting import wait_until
 
 KEPT = Properties(delivery_mode=PERSISTENT)
@@ -84,8 +85,12 @@ def test_a_publisher_that_outruns_a_slow_disk_is_held_back_and_nobody_else(broke
             return len(found) == 3 and all(stage.blocked_by for stage in found)
 
         wait_until(lambda: broker.call(all_blocked), what="reader, channel and queue are blocked")
-        states = {broker.call(connection.flow_state) for connection in broker.call(broker.connections)}
-        assert states == {"flow", "running"}
+        http = Http(f"http://127.0.0.1:{broker.manage()}/")
+        assert {one["state"] for one in http.get("connections")} == {"flow", "running"}
+        assert {one["state"] for one in http.get("channels")} == {"flow", "running"}
+        shown = http.get("queues/%2F/flood")
+        assert (shown["state"], shown["blocked_by"]) == ("flow", ["store"])
+        assert http.get("queues/%2F/calm")["blocked_by"] == []
         for number in range(50):  # on another connection, to a queue that needs no disk: nothing waits
             neighbour.publish("calm", b"%d" % number)
             neighbour.expect(BasicDeliver)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
+from penstock.broker import snapshot
 from penstock.broker.broker import Broker
 from penstock.broker.definitions import Summary, export_definitions, hash_passwords, import_definitions
 from penstock.broker.ledger import Json
@@ -70,6 +71,19 @@ class Admin:
 
     def alarms(self) -> list[dict[str, Json]]:
         return [{"source": source, "reason": reason} for source, reason in self._broker.alarms.reasons().items()]
+
+    # What is there, as it is now.
+
+    def queues(self, vhost: str | None = None) -> list[dict[str, Json]]:
+        if vhost is not None and vhost not in self._broker.vhosts:
+            raise AdminError(f"there is no vhost '{vhost}'", missing=True)
+        return snapshot.queues(self._broker, vhost)
+
+    def connections(self) -> list[dict[str, Json]]:
+        return snapshot.connections(self._broker)
+
+    def channels(self) -> list[dict[str, Json]]:
+        return snapshot.channels(self._broker)
 
     # Vhosts.
 

@@ -46,6 +46,7 @@ class Backlog:
         "gaps",
         "guess_bytes",
         "guessed",
+        "guessed_bytes",
         "head",
         "measured",
         "odd",
@@ -72,7 +73,8 @@ class Backlog:
         self.body_bytes = 0  # of all in RAM
         self.paged_bytes = 0  # the same of what is paged out
         self.guessed = (0, 0)  # positions paged out whose bodies were never measured, and are taken
-        self.guess_bytes = 0  # to be so long each
+        self.guess_bytes = 0  # to be so long each,
+        self.guessed_bytes = 0  # in all, as a part of paged_bytes
         self.paged: deque[tuple[int, int]] = deque()  # ranges
         self.paged_count = 0
         self.fresh: deque[Message] = deque()
@@ -190,7 +192,7 @@ class Backlog:
         self.fresh_bytes = 0
         self.fresh_runs.clear()
         self.gaps.clear()
-        self.body_bytes = self.paged_bytes = 0
+        self.body_bytes = self.paged_bytes = self.guessed_bytes = 0
         self.odd = self.measured
 
     def measure(self, measured: bool) -> None:
@@ -208,7 +210,7 @@ class Backlog:
         """All that is paged out now."""
         self.guess_bytes = each_bytes
         self.guessed = self.paged[0][0], self.paged[-1][1]
-        self.paged_bytes = each_bytes * self.paged_count
+        self.paged_bytes = self.guessed_bytes = each_bytes * self.paged_count
 
     def held(self) -> list[tuple[int, int]]:
         """The positions of all messages here, as ranges in order; some positions in them may be long gone."""
@@ -349,6 +351,7 @@ class Backlog:
             if known <= first < end:
                 self.guessed = self.ready_end, end
                 size = self.guess_bytes * len(messages)
+                self.guessed_bytes -= size
             self.paged_bytes = max(0, self.paged_bytes - size)
         self.odd = bool(self.measured or self.gaps or self.runs or self.head < self.stale_end)
 
@@ -373,7 +376,7 @@ class Backlog:
             if stop > end:
                 self.paged.appendleft((end, stop))
         if not self.paged:
-            self.paged_bytes = 0
+            self.paged_bytes = self.guessed_bytes = 0
             self._join_fresh()
 
     def _join_fresh(self) -> None:

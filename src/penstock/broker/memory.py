@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from penstock.amqp.decoder import Publish
+from penstock.amqp.decoder import Message, Publish
 from penstock.amqp.publish import from_origin
+from penstock.broker.backlog import AWAY
 from penstock.runtime import Clock
-from penstock.store.pager import Pager
+from penstock.store.pager import Found, Pager
 from penstock.store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -90,3 +91,18 @@ class Memory:
                 self._origins.clear()
             publish = self._origins[origin] = from_origin(origin)
         return publish
+
+    def messages(self, found: Found, first: int, end: int) -> list[Message]:
+        """Of these positions; AWAY where one is damaged."""
+        contents = found.contents[first - found.first : end - found.first]
+        if len(found.origins) == 1:
+            publish = self.publish(found.origins[0][1])
+            return [(publish, content) if content is not None else AWAY for content in contents]
+        publishes: list[Publish] = []
+        for count, origin in found.origins:
+            publishes += [self.publish(origin)] * count
+        publishes = publishes[first - found.first : end - found.first]
+        return [
+            (publish, content) if content is not None else AWAY
+            for publish, content in zip(publishes, contents, strict=False)
+        ]

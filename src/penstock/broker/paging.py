@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from heapq import merge
 from typing import TYPE_CHECKING, Final
 
-from penstock.amqp.decoder import Message, Publish
+from penstock.amqp.decoder import Message
 from penstock.broker.backlog import AWAY, LEVEL_END, LEVEL_SHIFT, Backlog, Run, counted
 from penstock.broker.casts import Get, answer_as_deleted
 from penstock.broker.memory import SMALL_BYTES, Memory
 from penstock.broker.quota import MESSAGE_BYTES, quota, shares, target_count
 from penstock.broker.shelves import Dead
 from penstock.runtime import Timer
-from penstock.store.log import Spot
+from penstock.store.log import Spot, first_of
 from penstock.store.pager import Fetch, Found, Page
 from penstock.store.ranges import overlaps
 from penstock.store.record import PAGES, Range, encode_batch
@@ -51,6 +51,7 @@ class Paging:
         "_queue",
         "_ready_before",
         "_retry",
+        "_short",
         "_unacked_before",
         "used_bytes",
     )
@@ -65,6 +66,7 @@ class Paging:
         self._later: list[tuple[Dead, str]] = []  # dead letters whose bodies are on disk
         # By first position: on their way to the pages, with their deadlines in ns.
         self._leaving: dict[int, tuple[list[Message], list[int] | None]] = {}
+        self._short = False  # of store credit: there is more to page out
         self._ready_before = 0
         self._unacked_before = 0
         self.used_bytes = 0
@@ -154,8 +156,9 @@ class Paging:
             average = size // max(1, len(some))
             part = min(count - gone, PAGE_BYTES // max(1, average) + 1)
             is_large = average >= store.embed_below
-            if is_large:
-                part = min(part, link.room())
+            if is_large and part > link.room():
+                part = link.room()
+                self._short = True
             if backlog.fresh:
                 first, messages, runs = backlog.page_out_fresh(part)
             elif self._fetch is None:
@@ -195,6 +198,9 @@ class Paging:
         queue = self._queue
         if page.spent_bytes and not queue.deleted:
             self._memory.store.link(queue).handle(page.count, page.spent_bytes)
+            if self._short:
+                self._short = False
+                self.wake()
         leaving = self._leaving.get(page.first)
         if page.file is None:
             # The disk is in trouble: they stay in RAM, as if they were still on their way, and are tried again.
@@ -305,9 +311,9 @@ class Paging:
         pages = self._pages[start : bisect_left(self._pages, end, key=_first)]
         keeping = self._queue.keeping
         if keeping is None:
-            return _some(pages, bytes_max)
+            return first_of(pages, bytes_max)
         spots = keeping.log.spots(first, end)
-        return _some(merge(pages, spots, key=_first) if pages else spots, bytes_max)
+        return first_of(merge(pages, spots, key=_first) if pages else spots, bytes_max)
 
     def fetched(self, fetch: Fetch) -> None:
         """From the pager."""
@@ -353,7 +359,7 @@ class Paging:
         backlog.paged_in(upto)
 
     def _enter(self, backlog: Backlog, found: Found, first: int, end: int) -> None:
-        messages = self._messages(found, first, end)
+        messages = self._memory.messages(found, first, end)
         deadlines = self._deadlines(found, first, end)
         if deadlines is not None:
             self._queue.shelves.timed = True
@@ -365,21 +371,6 @@ class Paging:
                 some = deadlines[start:at] if deadlines is not None else None
                 backlog.page_in(first + start, messages[start:at], some)
             start = at + 1
-
-    def _messages(self, found: Found, first: int, end: int) -> list[Message]:
-        """Of these positions; AWAY where one is damaged."""
-        contents = found.contents[first - found.first : end - found.first]
-        if len(found.origins) == 1:
-            publish = self._memory.publish(found.origins[0][1])
-            return [(publish, content) if content is not None else AWAY for content in contents]
-        publishes: list[Publish] = []
-        for count, origin in found.origins:
-            publishes += [self._memory.publish(origin)] * count
-        publishes = publishes[first - found.first : end - found.first]
-        return [
-            (publish, content) if content is not None else AWAY
-            for publish, content in zip(publishes, contents, strict=False)
-        ]
 
     def _deadlines(self, found: Found, first: int, end: int) -> list[int] | None:
         """On our clock; 0 is never."""
@@ -406,7 +397,7 @@ class Paging:
         for spot, found in zip(fetch.spots, fetch.found, strict=False):
             if found is None:
                 continue
-            for at, message in enumerate(self._messages(found, spot.first, spot.first + len(found.contents))):
+            for at, message in enumerate(self._memory.messages(found, spot.first, spot.first + len(found.contents))):
                 if spot.first + at in wanted and message is not AWAY:
                     returns = self._queue.shelves.returns.get(spot.first + at, 0)
                     loaded[spot.first + at] = counted(message, returns) if returns else message
@@ -486,15 +477,3 @@ def _first(spot: Spot) -> int:
 def _end(spot: Spot) -> int:
     """The last position, so that bisect_left finds the first batch that has this one or a later one."""
     return spot.first + spot.count - 1
-
-
-def _some(spots: Iterable[Spot], bytes_max: int) -> list[Spot]:
-    """The first of them, at least one, of about so many bytes in all."""
-    found: list[Spot] = []
-    size = 0
-    for spot in spots:
-        found.append(spot)
-        size += spot.size
-        if size >= bytes_max:
-            break
-    return found

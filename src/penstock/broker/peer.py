@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.amqp.close import CloseConnection
 from penstock.amqp.decoder import Publishes
+from penstock.broker.ledger import Json
 
 if TYPE_CHECKING:
     from penstock.broker.access import Access
@@ -35,6 +36,14 @@ class Peer(Protocol):
 
     def unpark(self, channel: Channel, behind: int) -> list[Publishes]:
         """The channel's publishes that wait for credit and came before the method at hand; they wait no more."""
+        ...
+
+    def flow_state(self) -> str:
+        """As people see it: `starting`, `running`, `flow`, `blocking`, `blocked` or `closing`."""
+        ...
+
+    def blocked_by(self) -> list[Json]:
+        """What its reader waits for, in words."""
         ...
 
     def channel_count(self) -> int:

@@ -163,7 +163,8 @@ class Shelves:
         options = self._options
         over = len(self) - options.max_length if options.max_length != NONE else 0
         bytes_max = options.max_length_bytes
-        while len(dead[0]) < limit and (over > 0 or (bytes_max != NONE and self.body_bytes() > bytes_max)):
+        # Nothing is dropped on a guess: what it would cost is known when it has been read.
+        while len(dead[0]) < limit and (over > 0 or (bytes_max != NONE and self.known_bytes() > bytes_max)):
             backlog = self.front()
             if not backlog.has_next():
                 break
@@ -173,6 +174,10 @@ class Shelves:
 
     def body_bytes(self) -> int:
         return sum(backlog.body_bytes + backlog.paged_bytes for backlog in self.levels)
+
+    def known_bytes(self) -> int:
+        """Of those bodies that were ever measured."""
+        return sum(backlog.body_bytes + backlog.paged_bytes - backlog.guessed_bytes for backlog in self.levels)
 
     def _take(self, backlog: Backlog, count: int, dead: Dead) -> None:
         positions, messages, _ = backlog.pop(count, ANY_BYTES)

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.broker.admin import Admin, AdminError, Json, Secret, hash_passwords, new_secret
-from penstock.management.login import POLICYMAKER, Authenticate, Caller, Refused, caller_of
+from penstock.management.login import MONITORING, POLICYMAKER, Authenticate, Caller, Refused, caller_of
 
 BODY_BYTES_MAX: Final = 16_777_216  # a definitions file of some 50 000 queues
 ALGORITHM: Final = "rabbit_password_hashing_sha256"  # of a password_hash that does not say
@@ -174,6 +174,31 @@ async def put_setting(api: Api, request: Request, caller: Caller) -> Response:
 
 async def list_alarms(api: Api, request: Request, caller: Caller) -> Response:
     return _many(api.admin.alarms())
+
+
+# What is there, as it is now.
+
+
+async def list_queues(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require(MONITORING)
+    return _many(api.admin.queues(_vhost_if_given(request)))
+
+
+async def get_queue(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require(MONITORING)
+    vhost, name = _path(request, "vhost"), _path(request, "name")
+    found = [body for body in api.admin.queues(vhost) if body["name"] == name]
+    return _one(found, f"queue '{name}' in vhost '{vhost}'")
+
+
+async def list_connections(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require(MONITORING)
+    return _many(api.admin.connections())
+
+
+async def list_channels(api: Api, request: Request, caller: Caller) -> Response:
+    caller.require(MONITORING)
+    return _many(api.admin.channels())
 
 
 # Vhosts.
@@ -403,6 +428,11 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("/api/settings/{name}", "GET", get_setting),
     ("/api/settings/{name}", "PUT", put_setting),
     ("/api/alarms", "GET", list_alarms),
+    ("/api/queues", "GET", list_queues),
+    ("/api/queues/{vhost}", "GET", list_queues),
+    ("/api/queues/{vhost}/{name}", "GET", get_queue),
+    ("/api/connections", "GET", list_connections),
+    ("/api/channels", "GET", list_channels),
     ("/api/vhosts", "GET", list_vhosts),
     ("/api/vhosts/{vhost}", "GET", get_vhost),
     ("/api/vhosts/{vhost}", "PUT", put_vhost),

@@ -14,7 +14,8 @@ from typing import Final
 
 ADMINISTRATOR: Final = "administrator"
 POLICYMAKER: Final = "policymaker"
-TAGS: Final = (ADMINISTRATOR, POLICYMAKER, "monitoring", "management")
+MONITORING: Final = "monitoring"
+TAGS: Final = (ADMINISTRATOR, POLICYMAKER, MONITORING, "management")
 
 # User, password, the client's address -> the user's tags, or None if refused.
 Authenticate = Callable[[str, str, str], Awaitable[tuple[str, ...] | None]]

@@ -20,6 +20,7 @@ from penstock.amqp.method import ConnectionClose, ConnectionCloseOk, Method, enc
 from penstock.amqp.table import Table
 from penstock.broker.access import Access
 from penstock.broker.broker import Broker
+from penstock.broker.ledger import Json
 from penstock.net import handshake
 from penstock.net.blocked import Blocked
 from penstock.net.heartbeat import Heartbeat
@@ -437,6 +438,9 @@ class Connection(asyncio.Protocol):
         if self.state != handshake.RUNNING or self.reader is None:
             return "closing" if self.state in (CLOSING, CLOSED, REFUSED) else "starting"
         return self.reader.flow_state()
+
+    def blocked_by(self) -> list[Json]:
+        return [str(reason) for reason in self.reader.blocked_by] if self.reader is not None else []
 
     def _reader_changed(self) -> None:
         self._pause_or_resume()

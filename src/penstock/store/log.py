@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -287,6 +287,18 @@ class QueueLog:
     def __repr__(self) -> str:
         batches = sum(len(extent) for extents in self.extents.values() for extent in extents)
         return f"<QueueLog {self.name} id={self.id:x} batches={batches}>"
+
+
+def first_of(spots: Iterable[Spot], bytes_max: int) -> list[Spot]:
+    """The first of them, at least one, of about so many bytes in all."""
+    found: list[Spot] = []
+    size = 0
+    for spot in spots:
+        found.append(spot)
+        size += spot.size
+        if size >= bytes_max:
+            break
+    return found
 
 
 def arrange(extents: list[Extent]) -> list[Extent]:

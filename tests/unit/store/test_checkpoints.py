@@ -49,7 +49,14 @@ class Asker:
         assert self.answer is not None
         assert not self.answer.stale
         assert not self.answer.damages
-        return [content for found in self.answer.found if found is not None for content in found.contents]
+        ((first, end),) = self.answer.wanted
+        return [
+            content
+            for found in self.answer.found
+            if found is not None
+            for position, content in enumerate(found.contents, found.first)
+            if first <= position < end
+        ]
 
 
 def test_only_what_is_alive_is_written_to_the_segment_and_can_be_read_there(house: StoreHouse) -> None:
@@ -71,19 +78,20 @@ def test_a_checkpoint_waits_for_what_was_written_before_it(house: StoreHouse, ow
     """What moved from one queue to another must be safe in the second before it is gone from the first."""
     other = FakeOwner(house.store, 8)
     keep(house, owner, b"letter" * 10)
+    house.disk.stop("sync", "journal")
     owner.deposit(bytes(1000), receipt=FakeReceipt())
     house.run_turns()
-    house.disk.stop("sync", "journal")
-    house.posts.run_until(lambda: house.store.checkpoints.busy)
+    wait_until(lambda: house.disk.is_standing("sync", "journal"))
     other.deposit(b"letter" * 10)
     owner.remove(0)
     house.run_turns()
-    wait_until(lambda: house.disk.is_standing("sync", "journal"))
-    house.run_turns()
+    house.disk.step("sync", "journal")
+    wait_until(lambda: (house.run_turns(), house.disk.is_standing("sync", "journal"))[1])
+    assert house.store.checkpoints.busy  # it is to have the first journal, and not the letter in it
     assert house.names("segment") == []
     house.disk.go_on()
-    house.run_until_idle()
     house.flush()
+    assert house.store.checkpoints.count == 1
     house.kill()
     assert survivors(house, 8) == [b"letter" * 10]
     assert survivors(house) == [bytes(1000)]

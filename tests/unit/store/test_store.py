@@ -233,7 +233,7 @@ def test_a_write_that_fails_is_told_and_tried_again_and_nothing_is_lost(house: S
 
 
 def test_while_the_disk_refuses_nothing_more_is_taken_than_credit_allows(house: StoreHouse, owner: FakeOwner) -> None:
-    house.disk.fail("write", "journal", times=1 << 30)
+    house.disk.fail("write", "journal", times=1_000_000)
     receipt = FakeReceipt()
     owner.deposit(b"a", receipt=receipt)
     house.run_turns()
@@ -345,7 +345,7 @@ def test_closed_with_nothing_alive_it_leaves_no_message_and_remembers_positions(
 
 def test_closed_while_the_disk_refuses_it_says_so_and_says_nothing_is_kept(house: StoreHouse, owner: FakeOwner) -> None:
     receipt = FakeReceipt()
-    house.disk.fail("write", "journal", times=1 << 30, number=28)
+    house.disk.fail("write", "journal", times=1_000_000, number=28)
     owner.deposit(b"a", receipt=receipt)
     house.run_turns()
     house.posts.run_until(lambda: house.store.trouble)
@@ -359,7 +359,7 @@ def test_closed_while_the_disk_refuses_only_the_last_checkpoint_the_journal_stay
 ) -> None:
     owner.deposit(b"a", receipt=FakeReceipt())
     house.run_until_idle()
-    house.disk.fail("write", "segment", times=1 << 30, number=28)
+    house.disk.fail("write", "segment", times=1_000_000, number=28)
     house.is_over = True
     assert house.store.close()
     assert any("last checkpoint failed" in report for report in house.reports)
