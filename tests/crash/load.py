@@ -43,8 +43,8 @@ from penstock.amqp.method import (
     TxSelectOk,
     encode_method,
 )
-from tests.crash.history import History, Key, Kind, Line
-from tests.crash.message import LARGE_MAX, body_of, properties_of, read_message
+from tests.crash.history import Found, History, Key, Kind, Line
+from tests.crash.message import LARGE_MAX, Corrupt, body_of, properties_of, read_message
 from tests.crash.peer import FRAME_MAX, Gone, Peer
 
 PRIORITY_MAX: Final = 5
@@ -86,12 +86,14 @@ SPECIAL: Final = (
     Kind("purged"),
 )
 KINDS: Final = (*ORDINARY, FLEETING, TAKEN, *SPECIAL)
+LETTERS: Final = frozenset(kind.dead_letters_to for kind in KINDS if kind.dead_letters_to)
 
 
 class Target:
     """Where a publish goes, and to which queues that is."""
 
     def __init__(self, exchange: str, key: str, queues: tuple[str, ...]) -> None:
+        self.exchange = exchange
         self.queues = queues
         self.publish = encode_method(BasicPublish(exchange, key), 1)
         self.is_ranked = "ranked" in queues
@@ -138,8 +140,9 @@ class Publisher:
         persistent = dice.random() >= self.transient
         priority = dice.randrange(PRIORITY_MAX + 1) if target.is_ranked else None
         self.history.published(key, target.queues, persistent, priority or 0)
-        properties = properties_of(key, persistent, priority)
-        return key, target.publish + build_basic(1, properties, body_of(key, size), FRAME_MAX)
+        expiration = str(HOUR_MS) if dice.random() < 0.05 else None
+        properties = properties_of(key, persistent, priority, expiration)
+        return key, target.publish + build_basic(1, properties, body_of(key, size, target.exchange), FRAME_MAX)
 
 
 class ConfirmedPublisher(Publisher):
@@ -322,10 +325,9 @@ class Consumer:
     def _delivered(self, method: BasicDeliver | BasicGetOk, header: bytes, body: bytes) -> None:
         if self.leaving:
             return
-        key, priority = read_message(header, body)
-        ranked = self.queue == "ranked"
-        self.history.delivered(self.queue, key, priority if ranked else 0, method.redelivered, self.line)
-        self.held[method.delivery_tag] = key
+        found = found_in(self.queue, method, header, body)
+        self.history.delivered(self.queue, found.key, found.priority, method.redelivered, self.line)
+        self.held[method.delivery_tag] = found.key
         self.seen += 1
         if self.style != "get":
             self._settle(method.delivery_tag)
@@ -367,6 +369,16 @@ class Consumer:
     def _tell(self, method: Method) -> None:
         assert self.peer is not None
         self.peer.tell(method)
+
+
+def found_in(queue: str, method: BasicDeliver | BasicGetOk, header: bytes, body: bytes) -> Found:
+    """A delivery, whole and from where it was published; Corrupt if it is not. Elsewhere a priority means nothing."""
+    received = read_message(header, body)
+    if queue not in LETTERS and method.exchange != received.exchange:
+        raise Corrupt(f"{received} comes from exchange {method.exchange!r}")
+    if not method.exchange and method.routing_key != queue:
+        raise Corrupt(f"{received} has routing key {method.routing_key!r} in {queue}")
+    return Found(received.key, received.priority if queue == "ranked" else 0, method.redelivered)
 
 
 async def get(peer: Peer, queue: str) -> BasicGetOk | None:

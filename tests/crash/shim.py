@@ -208,7 +208,7 @@ class PowerlessFiles(Files):
 class FaultyFiles(PowerlessFiles):
     """With faults, by order: see `obey`."""
 
-    __slots__ = ("_deadly", "_failing", "_failing_syncs", "_room", "_slow_s")
+    __slots__ = ("_deadly", "_failing", "_failing_syncs", "_lying", "_room", "_slow_s")
 
     def __init__(self, data: Path, scratch: Path, dice: random.Random) -> None:
         super().__init__(data, scratch, dice)
@@ -216,11 +216,12 @@ class FaultyFiles(PowerlessFiles):
         self._failing = False
         self._failing_syncs = 0
         self._slow_s = 0.0
+        self._lying = False
         self._deadly: dict[str, tuple[int, bool]] = {}  # which of the next kills, and whether when it is done
 
     def obey(self, order: str) -> None:
         """`full BYTES`, `write fails`, `sync fails TIMES`, `slow SECONDS`, `well` (all of these are over),
-        `die before|behind OPERATION NTH`, `cut`."""
+        `lie` (every sync says it is done, and is not), `die before|behind OPERATION NTH`, `cut`."""
         with self._lock:
             match order.split():
                 case ["full", room]:
@@ -233,6 +234,8 @@ class FaultyFiles(PowerlessFiles):
                     self._slow_s = float(seconds)
                 case ["die", ("before" | "behind") as when, operation, nth]:
                     self._deadly[operation] = int(nth), when == "behind"
+                case ["lie"]:
+                    self._lying = True
                 case ["cut"]:
                     self.cut()
                 case ["well"]:
@@ -280,7 +283,8 @@ class FaultyFiles(PowerlessFiles):
                     self._write_some(inode)
                     inode.cached = []
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-            super().sync(descriptor)
+            if not self._lying:
+                super().sync(descriptor)
 
     def sync_directory(self, path: Path) -> None:
         with self._operation("sync_directory"):

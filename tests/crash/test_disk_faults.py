@@ -25,8 +25,7 @@ from penstock.amqp.method import (
     QueueDeclareOk,
 )
 from tests.crash.history import History, Key, Line
-from tests.crash.load import KINDS, ConfirmedPublisher, Target, get
-from tests.crash.message import read_message
+from tests.crash.load import KINDS, ConfirmedPublisher, Target, found_in, get
 from tests.crash.peer import Gone, Peer
 from tests.crash.rounds import POWERLESS, ROUNDS, SEED, SERVE, Broker, Look, Site
 
@@ -100,9 +99,9 @@ class Scene:
         line = Line()
 
         def taken(method: BasicDeliver | BasicGetOk, header: bytes, body: bytes) -> None:
-            key, _ = read_message(header, body)
-            self.history.delivered("plain", key, 0, method.redelivered, line)
-            self.history.acked("plain", key)
+            found = found_in("plain", method, header, body)
+            self.history.delivered("plain", found.key, 0, method.redelivered, line)
+            self.history.acked("plain", found.key)
 
         other = await Peer.connect(self.broker.port, on_delivery=taken)
         for _ in range(50):
@@ -114,7 +113,7 @@ class Scene:
         assert self.confirmed == before, "something was confirmed while the disk did not write"
 
     async def look(self) -> None:
-        look = Look(self.broker.port)
+        look = Look(self.broker.port, torn=True)
         found = await look.run(self.history)
         self.history.check(found)
         await look.close()

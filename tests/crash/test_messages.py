@@ -33,6 +33,13 @@ def test_after_a_power_loss_every_message_that_was_confirmed_is_there(tmp_path: 
     assert site.history.counts["confirmed"]
 
 
+def test_a_disk_that_says_it_synced_and_did_not_is_noticed(tmp_path: Path) -> None:
+    """Else the test above would mean nothing."""
+    site = Site(tmp_path, SEED, power_loss=True, lies=True)
+    with pytest.raises(AssertionError, match="was confirmed and never settled, and is not there"):
+        site.run(20)
+
+
 def test_a_broker_that_lives_on_has_every_message_once_and_in_order(tmp_path: Path) -> None:
     print(f"CRASH_SEED={SEED}")
     site = Site(tmp_path, SEED)

@@ -49,12 +49,15 @@ class StoreBench(Bench):
         self.presses: list[Press] = []
         self.persistent: set[int] = set()  # numbers of messages
         super().__init__(kind, house)
-        self.counts_late = kind.timed  # what is due, but on disk, is still counted
+        self.counts_late = kind.timed or bool(kind.budgets)  # what is due, but on disk, is still counted
+        self.has_bytes_max = True
 
     # Bytes of bodies that are on disk since the start, or since nobody counted, are guessed; the model knows them.
 
     def declare(self, name: str, arguments: dict[str, Any]) -> None:
-        super().declare(name, {key: value for key, value in arguments.items() if key != "x-max-length-bytes"})
+        if not self.has_bytes_max:
+            arguments = {key: value for key, value in arguments.items() if key != "x-max-length-bytes"}
+        super().declare(name, arguments)
 
     def put_policy(self, name: str, operator: bool, priority: int, names: set[str], definition: dict[str, Any]) -> None:
         definition = {key: value for key, value in definition.items() if key != "max-length-bytes"}
@@ -150,16 +153,17 @@ def draw_press(draw: Any, bench: StoreBench) -> None:
     note(f"press {bench.presses}")
 
 
-def walk(data: st.DataObject, kind: Kind, actions: list[str]) -> None:
+def walk(data: st.DataObject, kind: Kind, actions: list[str], one_by_one: bool = False) -> None:
     draw = data.draw
     directory = Path(tempfile.mkdtemp(prefix="penstock-paging-"))
     options: dict[str, Any] = {
         "journal_bytes": draw(st.sampled_from((1 << 26, 1000, 200))),
         "embed_below": draw(st.sampled_from((4096, 8))),
+        **kind.budgets,
     }
     note(f"{options}")
-    house = StoreHouse(directory, **options, **kind.budgets)
-    bench = StoreBench(kind, house)
+    bench = StoreBench(kind, StoreHouse(directory, **options))
+    bench.has_bytes_max = not set(LIVES) & set(actions)
     try:
         for name in QUEUES:
             bench.declare(name, draw_arguments(draw, kind, name))
@@ -173,7 +177,7 @@ def walk(data: st.DataObject, kind: Kind, actions: list[str]) -> None:
             elif action == "kill":
                 bench.kill()
             else:
-                step(draw, bench, action, False)
+                step(draw, bench, action, one_by_one)
             bench.posted(before)
     finally:
         with bench.house:
@@ -185,7 +189,38 @@ ENDS = ["recover", "close", "lose", "delete"]
 LIVES = ["stop", "stop", "kill", "kill"]
 
 
-@often(60)
+@often(80)
 @given(st.data())
 def test_what_is_paged_out_comes_back_in_its_place_and_outlives_the_broker(data: st.DataObject) -> None:
     walk(data, Kind(timed=False, letters=False, priorities=False), OFTEN + SELDOM + ENDS + LIVES)
+
+
+@often(80)
+@given(st.data())
+def test_priorities_are_kept_wherever_their_messages_are(data: st.DataObject) -> None:
+    walk(data, Kind(timed=False, letters=False, priorities=True), OFTEN + SELDOM + ENDS + LIVES)
+
+
+@often(80)
+@given(st.data())
+def test_dead_letters_are_sent_on_once_wherever_they_are(data: st.DataObject) -> None:
+    walk(data, Kind(timed=False, letters=True, priorities=False), OFTEN + SELDOM + ENDS + LIVES)
+
+
+@often(80)
+@given(st.data())
+def test_messages_expire_when_they_would_have_without_a_disk(data: st.DataObject) -> None:
+    walk(data, Kind(timed=True, letters=False, priorities=True), OFTEN + SELDOM + ENDS + LIVES)
+
+
+@often(80)
+@given(st.data())
+def test_limits_count_what_is_on_disk(data: st.DataObject) -> None:
+    walk(data, Kind(timed=False, letters=True, priorities=True), OFTEN + SELDOM + ENDS)
+
+
+@often(50)
+@given(st.data(), st.integers(1, 4))
+def test_however_little_a_queue_may_do_in_a_turn_paging_changes_nothing(data: st.DataObject, budget: int) -> None:
+    kind = Kind(False, data.draw(st.booleans()), False, {"stage_budget": budget, "turn_budget": 3})
+    walk(data, kind, [*OFTEN, "policy", "count", "purge", *LIVES], one_by_one=True)

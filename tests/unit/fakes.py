@@ -648,24 +648,35 @@ class StoreHouse(House):
 
     def run_until_idle(self) -> int:
         turns = self.run_turns()
-        while self.is_waiting():
-            self.posts.wait()
+        while not self.is_over:
+            asked = self.asked()
+            if self.is_waiting():
+                self.posts.wait()
+            elif asked:
+                self.catch_up()
             turns += self.run_turns()
+            if not self.is_waiting() and asked == self.asked():
+                break  # what is left waits for the clock, if for anything
         return turns
 
     def is_waiting(self) -> bool:
-        """Whether a thread has something to do that the broker's thread will hear of."""
+        """Whether the journal or the keeper has something to do that the broker's thread will hear of."""
         store = self.store
-        if self.is_over:
-            return False
-        if store._writing and not store.trouble:
-            return True
-        if store.checkpoints.busy and self.is_begun and not store.trouble:
-            return True
-        for one in self.memory.pagings:
-            if (one._fetch is not None and one._retry is None) or (one._leaving and not store.pager._trouble):
-                return True
-        return False
+        checkpoints = store.checkpoints
+        is_busy = checkpoints.busy and checkpoints._timer is None and self.is_begun
+        return not store.trouble and bool(store._writing or is_busy)
+
+    def asked(self) -> list[object]:
+        """What the pager was asked to do."""
+        return [
+            what for one in self.memory.pagings for what in ([one._fetch] if one._fetch else []) + list(one._leaving)
+        ]
+
+    def catch_up(self) -> None:
+        """The pager has done, and told, all that it was asked for so far."""
+        answers: list[Fetch] = []
+        self.store.pager.fetch(Fetch(SimpleNamespace(fetched=answers.append), [], []))
+        self.posts.run_until(lambda: answers)
 
     def flush(self) -> None:
         """Have all written that the store gathers, without waiting for its time."""
@@ -703,9 +714,7 @@ class StoreHouse(House):
     def names(self, kind: str) -> list[str]:
         """The files of this kind, when the pager has removed what it was told to."""
         if not self.is_over:
-            answers: list[Fetch] = []
-            self.store.pager.fetch(Fetch(SimpleNamespace(fetched=answers.append), [], []))
-            self.posts.run_until(lambda: answers)
+            self.catch_up()
         return sorted(path.name for path in self.directory.rglob(f"{kind}-*"))
 
     def __enter__(self) -> Self:

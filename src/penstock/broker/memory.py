@@ -36,6 +36,7 @@ class Memory:
         "_origins",
         "_pressed_ns",
         "cache_bytes",
+        "observations",
         "pager",
         "paging_ratio",
         "pagings",
@@ -59,6 +60,7 @@ class Memory:
         self.report = report
         self.cache_bytes = cache_bytes
         self.paging_ratio = PAGING_RATIO
+        self.observations = 0
         self.used_bytes = 0
         self.scarce = 1.0  # share of all messages, transient ones too, that may stay: below 1 when the process is large
         self.pagings: dict[Paging, None] = {}
@@ -70,6 +72,7 @@ class Memory:
         """What the process uses, and at how much publishers are blocked: well before that messages leave RAM, whether
         they are on disk yet or not."""
         self.scarce = min(1.0, self.paging_ratio * high_bytes / max(1, used_bytes))
+        self.observations += 1
         if self.scarce < 1.0:
             self.press()
 

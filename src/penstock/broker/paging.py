@@ -47,12 +47,15 @@ class Paging:
         "_later",
         "_leaving",
         "_memory",
+        "_observation",
         "_pages",
         "_queue",
         "_ready_before",
         "_retry",
+        "_scarce_target",
         "_short",
         "_unacked_before",
+        "away",
         "used_bytes",
     )
 
@@ -69,6 +72,9 @@ class Paging:
         self._short = False  # of store credit: there is more to page out
         self._ready_before = 0
         self._unacked_before = 0
+        self._observation = 0
+        self._scarce_target = 0
+        self.away: set[int] = set()  # unacked positions whose bodies are on disk only
         self.used_bytes = 0
         memory.pagings[self] = None
 
@@ -95,7 +101,7 @@ class Paging:
         for backlog in queue.shelves.levels:
             count += len(backlog.ready) + len(backlog.fresh)
             size += backlog.ready_bytes + backlog.fresh_bytes
-        unacked = len(queue.unacked)
+        unacked = len(queue.unacked) - len(self.away)
         if not unacked:
             return size + count * MESSAGE_BYTES
         # How large unacked ones are is not counted, as it would cost time for each; they are like the others.
@@ -106,16 +112,21 @@ class Paging:
 
     def _reduce(self) -> None:
         memory = self._memory
-        in_ram = self._ready_count() + len(self._queue.unacked)
+        in_ram = self._ready_count() + len(self._queue.unacked) - len(self.away)
         target = target_count(in_ram, memory.used_bytes, memory.cache_bytes)
-        self.reduce(min(target, int(in_ram * memory.scarce)), memory.scarce < 1.0)
+        if memory.scarce < 1.0:
+            if self._observation != memory.observations:  # a share once, not of what is left at every turn
+                self._observation = memory.observations
+                self._scarce_target = int(in_ram * memory.scarce)
+            target = min(target, self._scarce_target)
+        self.reduce(target, memory.scarce < 1.0)
 
     def _ready_count(self) -> int:
         return sum(len(backlog.ready) + len(backlog.fresh) for backlog in self._queue.shelves.levels)
 
     def reduce(self, target: int, transient: bool) -> int:
         """Page out until about so many messages stay in RAM; how many left. Those on no disk yet only if told so."""
-        ready, unacked = self._ready_count(), len(self._queue.unacked)
+        ready, unacked = self._ready_count(), len(self._queue.unacked) - len(self.away)
         from_ready, from_unacked = shares(
             quota(ready, unacked, target), ready, unacked, ready - self._ready_before, unacked - self._unacked_before
         )
@@ -220,14 +231,21 @@ class Paging:
         keeping = queue.keeping
         if keeping is None or keeping.mixed:
             return 0
-        gone = 0
-        for position, message in queue.unacked.items():
-            if gone >= count:
+        # The newest first, and only up to the first that is away already: what is older was looked at before.
+        chosen: list[int] = []
+        for position in reversed(queue.unacked):
+            if len(chosen) >= count or position in self.away:
                 break
-            if message is not AWAY and position < keeping.log.end(position >> LEVEL_SHIFT):
-                queue.unacked[position] = AWAY
-                gone += 1
-        return gone
+            if position < keeping.log.end(position >> LEVEL_SHIFT):
+                chosen.append(position)
+        for position in chosen:
+            queue.unacked[position] = AWAY
+        self.away.update(chosen)
+        return len(chosen)
+
+    def settled(self, positions: Sequence[int]) -> None:
+        """These are not unacked any more."""
+        self.away.difference_update(positions)
 
     # In.
 

@@ -322,6 +322,8 @@ class Queue(Stage):
 
     def _settle(self, item: Settled) -> None:
         unacked = self.unacked
+        if self.paging is not None and self.paging.away:
+            self.paging.settled(item.positions)
         if item.outcome == REQUEUED:
             self._put_back(item.positions)
             return

@@ -505,6 +505,32 @@ def test_what_comes_while_messages_are_read_leaves_and_comes_back_in_its_place(
     assert given(peer) == list(range(150))
 
 
+def test_what_leaves_while_the_batch_that_has_it_is_read_for_others_is_not_lost(
+    house: StoreHouse, peer: FakePeer
+) -> None:
+    queue = house.durable("q")
+    house.durable("r")
+    publish(peer, 50)
+    house.disk.stop("sync", "journal")
+    peer.publish(1, "q", *numbers(50, 100), properties=PERSISTENT)
+    house.run_turns()
+    press(queue, transient=False)
+    assert list(queue.shelves.lowest.paged) == [(1, 50)]
+    house.disk.go_on()
+    house.flush()
+    house.store.journal_bytes = 500
+    publish(peer, 1, size=1_000, key="r")  # a checkpoint makes one batch of all
+    assert queue.keeping is not None
+    assert len(list(queue.keeping.log.spots(0, 100))) == 1
+    house.disk.stop("read", "segment")
+    peer.consume(1, no_ack=True)
+    house.run_turns()
+    wait_until(lambda: house.disk.is_standing("read", "segment"))
+    assert press(queue) == 50
+    house.disk.go_on()
+    assert given(peer) == list(range(100))
+
+
 def test_what_is_in_ram_stays_there_while_messages_are_read(house: StoreHouse, peer: FakePeer) -> None:
     """It would come back in the wrong place."""
     queue = house.durable("q")
@@ -777,7 +803,7 @@ def test_rejected_messages_that_left_ram_are_sent_on_in_order(
     queue = house.durable("q", **DLX)
     publish(peer, 20, size=size)
     deliver(peer, 20)
-    press(queue, stay=5)
+    press(queue, stay=10)  # those that are in RAM must not overtake the others
     peer.nack(1, 10, multiple=True, requeue=False)
     peer.nack(1, 20, multiple=True, requeue=False)
     assert dead(peer) == list(range(20))
@@ -1055,6 +1081,21 @@ def test_what_is_on_its_way_to_the_pages_is_not_passed_over(house: StoreHouse, p
     house.run_turns()
     house.disk.go_on()
     assert given(peer) == list(range(30))
+
+
+def test_what_could_not_be_written_to_the_pages_is_not_passed_over(house: StoreHouse, peer: FakePeer) -> None:
+    """A batch of the log reaches into it, but does not have all of it."""
+    queue = house.durable("q")
+    publish(peer, 7)
+    publish(peer, 7, 30)
+    publish(peer, 30, 31, properties=NO_PROPERTIES)
+    house.disk.fail("write", "pages")
+    assert press(queue, stay=10) == 21
+    house.run_until_idle()
+    assert press(queue, stay=5) == 5
+    house.run_until_idle()
+    peer.consume(1, no_ack=True)
+    assert given(peer) == list(range(31))
 
 
 def test_pages_that_cannot_be_written_stay_in_ram_and_are_tried_again(house: StoreHouse, peer: FakePeer) -> None:

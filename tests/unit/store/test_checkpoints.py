@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store.checkpoints import RETRY_S
+from penstock.store.checkpoints import RETRY_S, SLICE
 from penstock.store.pager import Fetch
 from tests.unit.fakes import FakeOwner, FakeReceipt, StoreHouse
 from tests.unit.store.scribe import read_back, start
@@ -236,3 +236,45 @@ def test_a_checkpoint_that_nobody_heard_of_before_the_stop_does_no_harm(house: S
     assert [content for _, (content, _, _) in read_back(recovered)[7]] == [bytes(1000), b"last"]
     house.posts.run()  # whoever hears of it now does no harm either
     assert survivors(house) == [bytes(1000), b"last"]
+
+
+def test_with_very_many_queues_the_loop_has_its_turns_while_a_checkpoint_is_prepared_and_applied(
+    house: StoreHouse,
+) -> None:
+    owners = [FakeOwner(house.store, id_) for id_ in range(3 * SLICE)]
+    house.store.journal_bytes = 1 << 20
+    for owner in owners:
+        owner.deposit(b"message", b"%d" % owner.log.id)
+    house.flush()
+    house.store.journal_bytes = 1_000
+    owners[0].deposit(bytes(1_000), receipt=FakeReceipt())
+    house.run_until_idle()
+    turns = 0
+
+    def act() -> None:
+        """Between two slices: what happens now is in no journal that this checkpoint covers."""
+        nonlocal turns
+        house.store.forget(owners[turns].log)
+        more = owners[-1 - turns]
+        more.remove(0)
+        more.deposit(b"more")
+        turns += 1
+        if house.store.checkpoints._timer is not None:
+            house.clock.call_later(0, act)
+
+    while house.store.checkpoints.busy:
+        house.clock.call_later(0, act)
+        house.clock.advance(0)
+        house.run_until_idle()
+    assert turns > 5
+    assert house.store.checkpoints.count == 1
+    house.flush()
+    house.kill()
+    found = read_back(start(house.directory))
+    assert len(found) == len(owners) - turns
+    for at, owner in enumerate(owners):
+        if at >= turns:
+            expected = [b"message", b"%d" % owner.log.id]
+            if at >= len(owners) - turns:
+                expected = [expected[1], b"more"]
+            assert [content for _, (content, _, _) in found[owner.log.id]] == expected
