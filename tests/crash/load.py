@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Final
 
 from penstock.amqp.content import build_basic
@@ -150,6 +150,7 @@ class ConfirmedPublisher(Publisher):
 
     def __init__(self, number: int, history: History, dice: random.Random) -> None:
         super().__init__(number, history, dice)
+        self.pool: Sequence[Target] = TARGETS  # of which every life has some
         self.targets: list[Target] = []
         self.window = 0
         self.pace = 0.0  # messages per second, at most
@@ -159,7 +160,7 @@ class ConfirmedPublisher(Publisher):
 
     def replan(self) -> None:
         super().replan()
-        self.targets = self.dice.sample(TARGETS, self.dice.randint(1, 5))
+        self.targets = self.dice.sample(self.pool, min(len(self.pool), self.dice.randint(1, 5)))
         self.window = self.dice.choice((1, 20, 300, 600))
         self.pace = 10 ** self.dice.uniform(2.3, 4.0)
 

@@ -36,7 +36,9 @@ from tests.crash.history import Found, History
 from tests.crash.load import (
     FAN,
     FAN_QUEUES,
+    FLEETING,
     KINDS,
+    TARGETS,
     ConfirmedPublisher,
     Consumer,
     Publisher,
@@ -147,12 +149,22 @@ class Site:
         self.faults = faults
         self.lies = lies
         self.settings: list[str] = []
+        self.letters = False
         self.publishers: list[Publisher] = [ConfirmedPublisher(n, self.history, self.dice) for n in range(1, 5)]
         self.publishers += (
             TransactionPublisher(10, self.history, self.dice),
             Sweeper(11, self.history, self.dice, "recreated"),
             Sweeper(12, self.history, self.dice, "purged"),
         )
+
+    def focus_on_letters(self) -> None:
+        """Only queues with dead letters, and syncs so slow that much is unsynced when the power fails."""
+        self.letters = True
+        self.publishers = []
+        for number in range(1, 5):
+            publisher = ConfirmedPublisher(number, self.history, self.dice)
+            publisher.pool = [target for target in TARGETS if set(target.queues) <= {"source", FLEETING.name}]
+            self.publishers.append(publisher)
 
     def start(self) -> Broker:
         """The next life. Some before it are short: killed while the broker starts."""
@@ -181,8 +193,11 @@ class Site:
         if not self.power_loss:
             return Broker(self.directory, SERVE, *self.settings)
         seed = str(self.dice.randrange(1 << 32))
-        lie = ("--order", "lie") if self.lies else ()
-        return Broker(self.directory, POWERLESS, *self.settings, "--seed", seed, *lie, *arguments)
+        if self.lies:
+            arguments = ("--order", "lie", *arguments)
+        if self.letters:
+            arguments = ("--order", "slow 0.03", *arguments)
+        return Broker(self.directory, POWERLESS, *self.settings, "--seed", seed, *arguments)
 
     def _death(self) -> str:
         """An order to die at a certain operation on the disk, soon."""
@@ -254,7 +269,7 @@ class Site:
             await self._leave(actors, tasks)
         if ending < 2 * CLEAN:
             await self._stop(broker)
-        elif self.power_loss and self.dice.random() < 0.5:
+        elif self.power_loss and (self.letters or self.dice.random() < 0.5):
             broker.order("cut")
         else:
             broker.kill()
@@ -275,7 +290,10 @@ class Site:
         for one in self.publishers:
             one.replan()
         actors: list[Publisher | Consumer] = [one for one in self.publishers if self.dice.random() < 0.8]
-        actors += consumers(self.history, self.dice)
+        if self.letters:
+            actors += [Consumer(self.history, self.dice, "source", "reject some", 500) for _ in range(2)]
+        else:
+            actors += consumers(self.history, self.dice)
         return actors, [asyncio.ensure_future(actor.run(port)) for actor in actors]
 
     async def _leave(self, actors: list[Publisher | Consumer], tasks: list[asyncio.Task[None]]) -> None:

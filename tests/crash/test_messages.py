@@ -33,6 +33,15 @@ def test_after_a_power_loss_every_message_that_was_confirmed_is_there(tmp_path: 
     assert site.history.counts["confirmed"]
 
 
+@pytest.mark.timeout(max(120, ROUNDS * 15))
+def test_after_a_power_loss_a_dead_letter_is_in_one_of_its_two_queues(tmp_path: Path) -> None:
+    """It was gone from both when its removal came before it in the journal, or its body was not synced yet."""
+    print(f"CRASH_SEED={SEED}")
+    site = Site(tmp_path, SEED, power_loss=True)
+    site.focus_on_letters()
+    site.run(ROUNDS)
+
+
 def test_a_disk_that_says_it_synced_and_did_not_is_noticed(tmp_path: Path) -> None:
     """Else the test above would mean nothing."""
     site = Site(tmp_path, SEED, power_loss=True, lies=True)

@@ -649,12 +649,14 @@ class StoreHouse(House):
     def run_until_idle(self) -> int:
         turns = self.run_turns()
         while not self.is_over:
-            asked = self.asked()
             if self.is_waiting():
                 self.posts.wait()
-            elif asked:
+                turns += self.run_turns()
+                continue
+            asked = self.asked()
+            if asked:
                 self.catch_up()
-            turns += self.run_turns()
+                turns += self.run_turns()
             if not self.is_waiting() and asked == self.asked():
                 break  # what is left waits for the clock, if for anything
         return turns

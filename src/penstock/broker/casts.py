@@ -69,8 +69,8 @@ class Arrival:
 
 
 class Burial:
-    """Dead letters on their way: the queue they died in still has them on disk until all queues they go to have them,
-    so that a crash in between loses none."""
+    """Dead letters on their way: the queue they died in still has them on disk until all queues they go to have them
+    there, synced where they must be, so that a crash in between loses none."""
 
     __slots__ = ("keeping", "positions", "waiting")
 

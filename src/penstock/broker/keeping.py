@@ -31,7 +31,7 @@ FRAMING_BYTES: Final = 31  # of a content beside its body: two frames, and a del
 
 
 class Pending:
-    """The confirms of one arrival: they wait for all its deposits."""
+    """The confirms of one arrival, or the queue that its dead letters come from: they wait for all its deposits."""
 
     __slots__ = ("arrival", "is_doubtful", "positions", "queue", "waiting")
 
@@ -44,8 +44,12 @@ class Pending:
 
     def kept(self) -> None:
         self.waiting -= 1
-        if not self.waiting and not self.is_doubtful:
+        if self.waiting:
+            return
+        if not self.is_doubtful:
             self.queue.confirm(self.arrival, self.positions)
+        if self.arrival.burial is not None:
+            self.arrival.burial.arrived()
 
     def doubted(self) -> None:
         """One nack, whatever follows: the publisher must not believe what we cannot know."""
@@ -70,7 +74,7 @@ class Keeping:
         log.owner = self
 
     def keep(self, arrival: Arrival, positions: Sequence[int], ttl_of: Sequence[int] | None) -> bool:
-        """Deposit what is persistent of these messages; whether confirms have to wait for it."""
+        """Deposit what is persistent of these messages; whether somebody has to wait for it."""
         messages = arrival.messages
         if arrival.modes == PERSISTENT:
             runs = _runs(positions)
@@ -82,7 +86,7 @@ class Keeping:
         if self._link is None:
             self._link = self._store.link(self._queue)
         pending: Pending | None = None
-        if arrival.numbers and arrival.channel is not None:
+        if arrival.burial is not None or (arrival.numbers and arrival.channel is not None):
             pending = self._pending(arrival, positions, runs)
             pending.waiting = len(runs)
         for start, stop in runs:
@@ -92,7 +96,7 @@ class Keeping:
     def _pending(self, arrival: Arrival, positions: Sequence[int], runs: list[tuple[int, int]]) -> Pending:
         """What waits for the disk. What needs no disk is confirmed at once, whatever it came with."""
         count = sum(stop - start for start, stop in runs)
-        if count == len(positions):
+        if count == len(positions) or not arrival.numbers:
             return Pending(self._queue, arrival, positions)
         numbers = [number for first, last in arrival.numbers for number in range(first, last + 1)]
         waits = {at for start, stop in runs for at in range(start, stop)}

@@ -14,7 +14,6 @@ import time
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from functools import partial
-from heapq import merge
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message
@@ -24,7 +23,7 @@ from penstock.broker.memory import SMALL_BYTES, Memory
 from penstock.broker.quota import MESSAGE_BYTES, quota, shares, target_count
 from penstock.broker.shelves import Dead
 from penstock.runtime import Timer
-from penstock.store.log import Spot, first_of
+from penstock.store.log import Spot, adjoining, first_of
 from penstock.store.pager import Fetch, Found, Page
 from penstock.store.ranges import overlaps
 from penstock.store.record import PAGES, Range, encode_batch
@@ -231,12 +230,12 @@ class Paging:
         keeping = queue.keeping
         if keeping is None or keeping.mixed:
             return 0
-        # The newest first, and only up to the first that is away already: what is older was looked at before.
         chosen: list[int] = []
-        for position in reversed(queue.unacked):
-            if len(chosen) >= count or position in self.away:
+        count = min(count, len(queue.unacked) - len(self.away))
+        for position in reversed(queue.unacked):  # the newest first: those before them may be away already
+            if len(chosen) >= count:
                 break
-            if position < keeping.log.end(position >> LEVEL_SHIFT):
+            if position not in self.away and position < keeping.log.end(position >> LEVEL_SHIFT):
                 chosen.append(position)
         for position in chosen:
             queue.unacked[position] = AWAY
@@ -302,20 +301,18 @@ class Paging:
                 backlog.paged_in(first + len(messages))
                 self.wake()
                 return
-            stop = min((other for other in self._leaving if first < other), default=LEVEL_END << LEVEL_SHIFT)
-            end = min(end, stop)
-            spots = self._spots(first, end, FETCH_BYTES if self._queue.subscribers.count else 1)
+            spots, stop = self._spots(first, end)
             if spots:
-                stop = min(stop, spots[-1].first + spots[-1].count)
                 self._ask(spots, overlaps(first, stop, backlog.paged), [])
                 return
-            backlog.paged_in(end)  # nothing of it is there
+            backlog.paged_in(min(end, stop))  # nothing of it is there
 
     def _fetch_positions(self, positions: Sequence[int]) -> None:
+        keeping = self._queue.keeping
         spots: dict[tuple[int, int], Spot] = {}
-        for position in positions:
-            for spot in self._spots(position, position + 1, 1):
-                spots[spot.file.number, spot.offset] = spot
+        if keeping is not None:  # only what is kept is ever away
+            for position in positions:
+                spots |= {(spot.file.number, spot.offset): spot for spot in keeping.log.spots(position, position + 1)}
         wanted = [(position, position + 1) for position in sorted(positions)]
         self._ask(sorted(spots.values(), key=_first), wanted, positions)
 
@@ -323,15 +320,21 @@ class Paging:
         self._fetch = Fetch(self, spots, wanted, positions)
         self._memory.pager.fetch(self._fetch)
 
-    def _spots(self, first: int, end: int, bytes_max: int) -> list[Spot]:
-        """The first batches of this range, in the log or in the pages, in order of position."""
-        start = bisect_left(self._pages, first, key=_end)
-        pages = self._pages[start : bisect_left(self._pages, end, key=_first)]
-        keeping = self._queue.keeping
-        if keeping is None:
-            return first_of(pages, bytes_max)
-        spots = keeping.log.spots(first, end)
-        return first_of(merge(pages, spots, key=_first) if pages else spots, bytes_max)
+    def _spots(self, first: int, end: int) -> tuple[list[Spot], int]:
+        """The first batches of this range, all in the pages or all in the log, and up to where they have everything.
+        One in the pages is read as a whole, also if the log has some of it: the rest would overlap what is written
+        next."""
+        bytes_max = FETCH_BYTES if self._queue.subscribers.count else 1
+        pages, at = self._pages, bisect_left(self._pages, first, key=_end)
+        stop = min((other for other in self._leaving if first < other), default=LEVEL_END << LEVEL_SHIFT)
+        if at < len(pages) and pages[at].first <= first:
+            spots = first_of(adjoining(pages, at), bytes_max)
+        else:
+            if at < len(pages):
+                stop = min(stop, pages[at].first)
+            keeping = self._queue.keeping
+            spots = first_of(keeping.log.spots(first, min(end, stop)), bytes_max) if keeping is not None else []
+        return spots, min(stop, _end(spots[-1]) + 1) if spots else stop
 
     def fetched(self, fetch: Fetch) -> None:
         """From the pager."""
@@ -365,12 +368,10 @@ class Paging:
     def _page_in(self, fetch: Fetch) -> None:
         """The front of a backlog."""
         backlog = self._queue.shelves.levels[fetch.spots[0].first >> LEVEL_SHIFT]
-        done = 0  # up to here; a batch in the log and one in the pages may have the same messages
         upto = min(fetch.end, fetch.wanted[-1][1])  # more may have been paged out behind it since it was asked for
         for spot, found in zip(fetch.spots, fetch.found, strict=False):
-            begin, stop = max(spot.first, done), min(spot.first + spot.count, upto)
-            done = max(done, stop)
-            for first, end in overlaps(begin, stop, fetch.wanted):
+            stop = min(spot.first + spot.count, upto)
+            for first, end in overlaps(spot.first, stop, fetch.wanted):
                 if found is not None:
                     self._enter(backlog, found, first, end)
             self._release(spot, stop)
@@ -493,5 +494,5 @@ def _first(spot: Spot) -> int:
 
 
 def _end(spot: Spot) -> int:
-    """The last position, so that bisect_left finds the first batch that has this one or a later one."""
+    """The last position: bisect_left finds with it the first batch that has this one or a later one."""
     return spot.first + spot.count - 1

@@ -239,11 +239,11 @@ class Queue(Stage):
             self.marks.arrived(item, positions)
         if self.keeping is None or not self._keep(item, positions, self.keeping):
             self.confirm(item, positions)
-        if item.burial is not None:
-            item.burial.arrived()
+            if item.burial is not None:
+                item.burial.arrived()
 
     def _keep(self, item: Arrival, positions: Sequence[int], keeping: Keeping) -> bool:
-        """Have the store keep it; whether its confirms wait for that."""
+        """Have the store keep it; whether its confirms, or the queue it died in, wait for that."""
         if not item.modes & PERSISTENT:
             keeping.mixed = True
             return False

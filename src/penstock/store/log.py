@@ -301,6 +301,14 @@ def first_of(spots: Iterable[Spot], bytes_max: int) -> list[Spot]:
     return found
 
 
+def adjoining(spots: Sequence[Spot], at: int) -> Iterator[Spot]:
+    """This one, and those behind it with no position between."""
+    yield spots[at]
+    while at + 1 < len(spots) and spots[at + 1].first == spots[at].first + spots[at].count:
+        at += 1
+        yield spots[at]
+
+
 def arrange(extents: list[Extent]) -> list[Extent]:
     """The same batches in order of position; an extent is cut where others lie between its batches."""
     extents = sorted(extents, key=Extent.first)

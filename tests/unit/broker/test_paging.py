@@ -263,6 +263,23 @@ def test_unacked_messages_go_first_if_they_grew_faster(house: StoreHouse, peer: 
     assert in_ram(queue) == 40
 
 
+def test_unacked_messages_go_on_leaving_until_none_is_in_ram(house: StoreHouse, peer: FakePeer) -> None:
+    queue = house.durable("q")
+    publish(peer, 100)
+    peer.consume(1)
+    assert len(given(peer)) == 100
+    assert press(queue, stay=90) == 10
+    assert press(queue, stay=50) == 40
+    assert press(queue) == 50
+    assert all(message is AWAY for message in queue.unacked.values())
+    peer.ack(1, 50, multiple=True)
+    publish(peer, 100, 110)
+    assert len(given(peer)) == 10
+    assert press(queue) == 10
+    peer.nack(1, 0, multiple=True)
+    assert given(peer) == list(range(50, 110))
+
+
 def test_ready_messages_go_first_if_they_grew_faster(house: StoreHouse, peer: FakePeer) -> None:
     queue = house.durable("q")
     publish(peer, 100)
@@ -803,10 +820,12 @@ def test_rejected_messages_that_left_ram_are_sent_on_in_order(
     queue = house.durable("q", **DLX)
     publish(peer, 20, size=size)
     deliver(peer, 20)
-    press(queue, stay=10)  # those that are in RAM must not overtake the others
-    peer.nack(1, 10, multiple=True, requeue=False)
-    peer.nack(1, 20, multiple=True, requeue=False)
-    assert dead(peer) == list(range(20))
+    press(queue, stay=10)
+    assert queue.unacked[10] is AWAY
+    for tag in range(11, 21):
+        peer.nack(1, tag, requeue=False)
+    peer.nack(1, 10, multiple=True, requeue=False)  # these are in RAM, and must not overtake the others
+    assert dead(peer) == [*range(10, 20), *range(10)]
     house.flush()
     house.kill()
     with house.next_life() as second:
@@ -1067,6 +1086,28 @@ def test_transient_messages_behind_persistent_ones_on_disk_come_in_their_place(
     house.run_until_idle()
     assert in_ram(queue) == 1
     assert [get(peer) for _ in range(150)] == list(range(150))
+
+
+def test_a_page_that_the_log_has_a_part_of_is_read_as_a_whole(house: StoreHouse, peer: FakePeer) -> None:
+    """Or what is paged out again would overlap with what is left of it, and hide it."""
+    queue = house.durable("q")
+    publish(peer, 3)
+    publish(peer, 3, 4)
+    publish(peer, 4, 5, properties=NO_PROPERTIES)
+    press(queue)  # 1 to 4, of which the log has 1 and 2 in one batch
+    house.run_until_idle()
+    assert get(peer) == 0
+    assert list(queue.shelves.lowest.paged) == []
+    publish(peer, 5, 15)
+    for _ in range(2):
+        press(queue)
+        house.run_until_idle()
+    assert get(peer) == 1
+    press(queue)
+    peer.consume(1, no_ack=True)
+    assert given(peer) == list(range(2, 15))
+    assert queue.paging is not None
+    assert queue.paging._pages == []
 
 
 def test_what_is_on_its_way_to_the_pages_is_not_passed_over(house: StoreHouse, peer: FakePeer) -> None:
