@@ -216,7 +216,8 @@ def test_messages_expire_when_they_would_have_without_a_disk(data: st.DataObject
 @often(80)
 @given(st.data())
 def test_limits_count_what_is_on_disk(data: st.DataObject) -> None:
-    walk(data, Kind(timed=False, letters=True, priorities=True), OFTEN + SELDOM + ENDS)
+    letters = data.draw(st.booleans())  # not both: dead letters come one by one from disk, whatever their priority
+    walk(data, Kind(timed=False, letters=letters, priorities=not letters), OFTEN + SELDOM + ENDS)
 
 
 @often(50)

@@ -41,6 +41,11 @@ class Files:
             offset += written
             waiting = _after(waiting, written)
 
+    def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
+        """Have the disk begin with these bytes now, so that the sync that follows has less to wait for."""
+        # Of pages that are still to be written, this advice has the kernel begin to write them.
+        os.posix_fadvise(descriptor, offset, size, os.POSIX_FADV_DONTNEED)
+
     def sync(self, descriptor: int) -> None:
         """What was written to the file survives a power loss from now on."""
         os.fdatasync(descriptor)

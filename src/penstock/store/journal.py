@@ -58,8 +58,9 @@ class Write:
         self.offset = offset
         self.buffers = buffers
 
-    def prepare(self) -> None:
-        """On the journal's thread, before it is written: what is left to do until `buffers` is whole."""
+    def put(self, files: Files) -> None:
+        """Write all of it; on the journal's thread, and again after a failure."""
+        files.write(self.target.descriptor, self.buffers, self.offset)
 
 
 class Work:
@@ -91,6 +92,7 @@ class Told:
 
 class Journal:
     __slots__ = (
+        "_aide",
         "_closing",
         "_directory",
         "_failed",
@@ -128,6 +130,7 @@ class Journal:
         self._told_something = threading.Event()
         self._unsynced: list[Work] = []
         self._unsynced_since = 0.0
+        self._aide: Aide | None = None  # made when it is needed first
         self._failed = False  # something of it may not be in its place
         self._names_changed = False
         self.retry_s = RETRY_S
@@ -147,6 +150,8 @@ class Journal:
         self._closing.set()
         self._inbox.put(None)
         self._thread.join()
+        if self._aide is not None:
+            self._aide.close()
         self._hear()
         return not self._unsynced
 
@@ -213,8 +218,7 @@ class Journal:
                 if target.descriptor < 0:
                     target.descriptor = files.create(target.file.path)
                     self._names_changed = True
-                write.prepare()
-                files.write(target.descriptor, write.buffers, write.offset)
+                write.put(files)
 
     def _sync(self) -> list[Work]:
         if not self._unsynced:
@@ -224,8 +228,7 @@ class Journal:
         try:
             if self.sync_delay_s:
                 self._closing.wait(self.sync_delay_s)
-            for target in targets:
-                self._files.sync(target.descriptor)
+            self._sync_all([target.descriptor for target in targets])
             if self._names_changed:
                 self._files.sync_directory(self._directory)
                 self._names_changed = False
@@ -241,10 +244,62 @@ class Journal:
                 target.descriptor = -1
         return done
 
+    def _sync_all(self, descriptors: list[int]) -> None:
+        """Two files, the journal and the bodies, at the same time: the disk commits both in little more than one."""
+        if len(descriptors) == 1:
+            self._files.sync(descriptors[0])
+            return
+        if self._aide is None:
+            self._aide = Aide(self._files)
+        self._aide.begin(descriptors[1:])
+        try:
+            self._files.sync(descriptors[0])
+        finally:
+            error = self._aide.end()
+        if error is not None:
+            raise error
+
     def _tell(self, told: Told) -> None:
         self._news.append(told)
         self._told_something.set()
         self._post(self._hear)
+
+
+class Aide:
+    """A second thread, for syncs that can go on at the same time as the journal's own."""
+
+    __slots__ = ("_answers", "_files", "_inbox", "_thread")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._inbox: SimpleQueue[list[int] | None] = SimpleQueue()
+        self._answers: SimpleQueue[OSError | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal-aide", daemon=True)
+        self._thread.start()
+
+    def begin(self, descriptors: list[int]) -> None:
+        self._inbox.put(descriptors)
+
+    def end(self) -> OSError | None:
+        """Wait for what was begun; what went wrong with it."""
+        return self._answers.get()
+
+    def close(self) -> None:
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            descriptors = self._inbox.get()
+            if descriptors is None:
+                return
+            failed: OSError | None = None
+            for descriptor in descriptors:
+                try:
+                    self._files.sync(descriptor)
+                except OSError as error:
+                    failed = error
+            self._answers.put(failed)
 
 
 class SyncError(OSError):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.store.bodies import Bodies
+from penstock.store.files import Files
 from penstock.store.journal import Write
 from penstock.store.log import Spot, StoredFile
 from penstock.store.pager import FETCH_BODIES_BYTES_MAX, Fetch, Page, Pager
@@ -50,9 +51,10 @@ class Desk:
         return self.append(record, first, len(contents))
 
     def _write_bodies(self, write: Write) -> None:
-        write.prepare()
-        path = write.target.file.path
-        path.write_bytes((path.read_bytes() if path.exists() else b"") + b"".join(write.buffers))
+        files = Files()
+        write.target.descriptor = files.create(write.target.file.path)
+        write.put(files)
+        files.close(write.target.descriptor)
 
     def append(self, record: bytes, first: int, count: int) -> Spot:
         offset = self.file.path.stat().st_size
