@@ -450,6 +450,11 @@ class FakeDisk(Files):
         self._failures.clear()
         self.go_on()
 
+    def end(self) -> None:
+        """Close what is still open, as the kernel does when a process ends."""
+        for descriptor in list(self._kinds):
+            self.close(descriptor)
+
     # For the store.
 
     def _do(self, operation: str, kind: str) -> None:
@@ -487,6 +492,10 @@ class FakeDisk(Files):
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         self._do("read", self._kinds[descriptor])
         return super().read(descriptor, size, offset)
+
+    def close(self, descriptor: int) -> None:
+        del self._kinds[descriptor]
+        super().close(descriptor)
 
     def remove(self, path: Path) -> None:
         self._do("remove", _kind(path))
@@ -695,6 +704,7 @@ class StoreHouse(House):
         self.store.journal.close()
         self.store.checkpoints._keeper.close()
         self.store.pager.close()
+        self.disk.end()
 
     def stop(self) -> bool:
         """End in order."""

@@ -60,6 +60,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     yield desk
     desk.disk.heal()
     desk.journal.close()
+    desk.disk.end()
 
 
 def test_what_waits_while_the_disk_is_busy_shares_one_sync(desk: Desk) -> None:
