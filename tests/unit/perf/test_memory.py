@@ -1,6 +1,5 @@
 """Memory: what is resident now, and the highest in between; a process that is gone has none."""
 
-import mmap
 import os
 import subprocess
 import sys
@@ -32,9 +31,16 @@ def test_children_count_with_their_parent():
 
 
 def test_a_peak_is_seen_although_it_is_over():
-    before = resident_bytes(os.getpid())
-    # Fresh pages, whatever the allocator has left over.
-    with MemoryWatch(os.getpid()) as watch, mmap.mmap(-1, PEAK_BYTES) as held:
-        for offset in range(0, PEAK_BYTES, mmap.PAGESIZE):
-            held[offset] = 1
+    program = f"print(flush=True); input(); bytearray(b'x') * {PEAK_BYTES}; print(flush=True); input()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()  # it runs
+        before = resident_bytes(child.pid)
+        with MemoryWatch(child.pid) as watch:
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            child.stdout.readline()  # it has had its peak
+        child.communicate(b"\n")
     assert watch.highest_bytes > before + PEAK_BYTES // 2
