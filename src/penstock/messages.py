@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.broker.alarms import STORE
 from penstock.broker.broker import Broker
 from penstock.broker.ledger import Ledger
 from penstock.broker.memory import Memory
@@ -23,7 +24,6 @@ from penstock.store.store import MessageStore
 from penstock.tuning import Tuning
 
 DIRECTORY = "messages"
-ALARM = "store"
 
 
 def open_messages(
@@ -45,10 +45,10 @@ def open_messages(
     def told_trouble(text: str) -> None:
         if text:
             log.error("messages cannot be written", reason=text)
-            broker.alarms.raise_alarm(ALARM, f"message store: {text}")
+            broker.alarms.raise_alarm(STORE, f"message store: {text}")
         else:
             log.info("messages are written again")
-            broker.alarms.clear(ALARM)
+            broker.alarms.clear(STORE)
 
     def report(text: str) -> None:
         log.error("store", text=text)

@@ -21,13 +21,13 @@ from penstock.amqp.method import (
     QueuePurge,
 )
 from penstock.amqp.table import Table
-from penstock.broker.backlog import LEVEL_SHIFT
 from penstock.broker.channel import Channel
 from penstock.broker.notices import Confirmed
 from penstock.broker.policy import Policy
 from penstock.broker.saturation import Saturation
 from penstock.credit import Stage, Watermark
 from penstock.credit.watermark import OFF
+from penstock.store.log import LEVEL_SHIFT
 from tests.unit.fakes import House, make_wire, publish_method
 
 LEVELS = 2
@@ -223,7 +223,7 @@ class Held:
 
     def __init__(self, stop: int, resume: int, maximum: int) -> None:
         self.stop = stop
-        self.resume = resume
+        self.declared_resume = self.resume = resume
         self.maximum = maximum  # of a queue that drops; OFF: it has none
         self.inside: list[int] = []
         self.holds: set[int] = set()
@@ -305,7 +305,7 @@ def test_a_client_sees_each_confirm_once_when_no_saturated_queue_holds_its_messa
             del models[name]
         elif name in models:
             peer.house.vhost.put_policy(Policy(name, f"^{name}$", {"flow-resume-count": count}))
-            models[name].resume = min(count, models[name].resume)
+            models[name].resume = min(count, models[name].declared_resume)  # a policy takes the place of the last
             models[name].look()
         for method in peer.methods():
             if isinstance(method, BasicAck):

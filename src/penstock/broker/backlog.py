@@ -25,9 +25,7 @@ from penstock.amqp.content import body_size
 from penstock.amqp.decoder import Message, Publish
 from penstock.amqp.method import BasicPublish, encode_method
 from penstock.amqp.rewrite import rewrite
-
-LEVEL_SHIFT: Final = 48  # a position's high bits are its priority: 2 to the 48 messages are enough for each
-LEVEL_END: Final = 1 << LEVEL_SHIFT
+from penstock.store.log import LEVEL_SHIFT
 
 # In place of a message whose body is on disk only.
 AWAY: Final[Message] = (Publish(0, encode_method(BasicPublish("", ""), 0)[7:-1]), b"")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from penstock.amqp.content import FLAGS_OFFSET, body_size, properties_end
 from penstock.amqp.decoder import Message
 from penstock.amqp.properties import PERSISTENT, delivery_mode_of
-from penstock.broker.backlog import LEVEL_SHIFT
 from penstock.broker.casts import NO_TTL, Arrival
 from penstock.credit import Link
 from penstock.store.deposit import Deposit
-from penstock.store.log import QueueLog
+from penstock.store.log import LEVEL_SHIFT, QueueLog
+from penstock.store.ranges import union
 from penstock.store.record import Range
 from penstock.store.recovery import RecoveredLog
 from penstock.store.store import MessageStore
@@ -169,7 +169,7 @@ class Keeping:
         single = [(position, position + 1) for position in self._queue.unacked]
         single += [(position, position + 1) for position in self._dying]
         if single:
-            ranges = _merged(sorted(ranges + single))
+            ranges = union(ranges + single)
         return ranges
 
     def ends(self) -> dict[int, int]:
@@ -230,14 +230,3 @@ def _deadlines(ttls_ms: Sequence[int]) -> list[int] | None:
     now_ms = int(time.time() * 1000)
     deadlines = [0 if ttl_ms == NO_TTL else max(1, now_ms + ttl_ms) for ttl_ms in ttls_ms]
     return deadlines if any(deadlines) else None
-
-
-def _merged(ranges: list[Range]) -> list[Range]:
-    """Sorted ranges, joined where they touch."""
-    merged: list[Range] = []
-    for first, end in ranges:
-        if merged and first <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((first, end))
-    return merged

@@ -17,13 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message
-from penstock.broker.backlog import AWAY, LEVEL_END, LEVEL_SHIFT, Backlog, Run, counted
+from penstock.broker.backlog import AWAY, Backlog, Run, counted
 from penstock.broker.casts import Get, answer_as_deleted
 from penstock.broker.memory import SMALL_BYTES, Memory
 from penstock.broker.quota import MESSAGE_BYTES, quota, shares, target_count
-from penstock.broker.shelves import Dead
+from penstock.broker.shelves import NS_PER_MS, Dead
 from penstock.runtime import Timer
-from penstock.store.log import Spot, adjoining, first_of
+from penstock.store.log import LEVEL_END, LEVEL_SHIFT, Spot, adjoining, first_of
 from penstock.store.pager import Fetch, Found, Page
 from penstock.store.ranges import overlaps
 from penstock.store.record import PAGES, Range, encode_batch
@@ -36,7 +36,6 @@ FETCH_AHEAD: Final = 2000  # messages in RAM at the front below which more are r
 PAGE_BYTES: Final = 262_144  # written to the pages in one go
 RETRY_S: Final = 1.0  # until a read that the disk refused is tried again
 AWAY_MAX: Final = 256  # single messages asked for in one go
-NS_PER_MS: Final = 1_000_000
 
 
 class Paging:

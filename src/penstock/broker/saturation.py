@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.content import body_size
 from penstock.amqp.decoder import Message
-from penstock.broker.backlog import LEVEL_SHIFT
 from penstock.credit import Gauge, Stage, Watermark
 from penstock.credit.watermark import OFF
+from penstock.store.log import LEVEL_SHIFT
 
 if TYPE_CHECKING:
     from penstock.broker.casts import Arrival

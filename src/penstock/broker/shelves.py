@@ -14,10 +14,11 @@ from typing import Final
 from penstock.amqp.content import FLAGS_OFFSET, body_size
 from penstock.amqp.decoder import Message
 from penstock.amqp.properties import priority_of
-from penstock.broker.backlog import LEVEL_SHIFT, Backlog
+from penstock.broker.backlog import Backlog
 from penstock.broker.casts import NO_TTL
 from penstock.broker.options import DROP_HEAD, NONE, Options
 from penstock.runtime import Clock
+from penstock.store.log import LEVEL_SHIFT
 from penstock.store.record import Range
 
 Dead = tuple[list[int], list[Message]]  # positions and messages that were taken from the head for good

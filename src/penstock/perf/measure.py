@@ -7,7 +7,7 @@ Not here: which load makes which figure (scenario.py, durable.py).
 import time
 from collections.abc import Callable, Sequence
 
-from penstock.perf.load import Consumer, LoadError, Publisher, Worker, await_all, check
+from penstock.perf.load import STALL_S, Consumer, LoadError, Publisher, Worker, await_all, check
 from penstock.perf.site import POLL_S, Reading, Site
 
 WARM_UP_S = 1.0
@@ -22,11 +22,17 @@ def measure(
     count: Callable[[], int],
     warm_up_s: float = WARM_UP_S,
 ) -> tuple[Reading, Reading, int]:
-    """Clocks before and after the time that counts, and how many messages came between."""
+    """Clocks before and after the time that counts, and how many messages came between.
+
+    A short time on a busy machine may see none (consumers wake up for hundreds at once): it goes on until one came.
+    """
     site.start(publishers, consumers)
     last(warm_up_s, [*publishers, *consumers])
     start, before = site.read_clocks(), count()
     last(site.seconds, [*publishers, *consumers])
+    deadline = time.monotonic() + STALL_S
+    while count() == before and time.monotonic() < deadline:
+        last(POLL_S, [*publishers, *consumers])
     end, after = site.read_clocks(), count()
     return start, end, after - before
 

@@ -10,6 +10,7 @@ Place in the chain: beside store.py. Not here: doing it (keeper.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -119,7 +120,7 @@ class Checkpoints:
     def _prepare(self) -> Iterator[None]:
         made: list[Task] = []
         yield from self._make(made, clean=False)
-        self._store.when_synced(made[0], self._keeper.submit)
+        self._store.when_synced(partial(self._keeper.submit, made[0]))
 
     def _make(self, made: list[Task], clean: bool) -> Iterator[None]:
         """The task, from what is alive now. Not all of it at one moment: what is removed or arrives meanwhile is in

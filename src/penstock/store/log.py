@@ -22,7 +22,7 @@ from penstock.store.record import Range
 if TYPE_CHECKING:
     from penstock.store.deposit import Removal
 
-LEVEL_SHIFT: Final = 48  # as in broker/backlog.py: the high bits of a position are its priority
+LEVEL_SHIFT: Final = 48  # a position's high bits are its priority: 2 to the 48 messages are enough for each
 LEVEL_END: Final = 1 << LEVEL_SHIFT
 
 BATCH_BYTES: Final = 60  # of a batch's record beside its messages, about

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +24,7 @@ from penstock.store.checkpoints import Checkpoints
 from penstock.store.deposit import Content, Deposit, Forget, Placement, Removal
 from penstock.store.files import Files
 from penstock.store.journal import Journal, Target, Told, Work, Write
-from penstock.store.keeper import BodyFile, Task
+from penstock.store.keeper import BodyFile
 from penstock.store.log import JOURNAL_NAME, QueueLog, StoredFile
 from penstock.store.pager import Pager
 from penstock.store.record import (
@@ -53,10 +52,9 @@ GATHER_S: Final = 0.01  # for what nobody waits for: ten milliseconds of acks ma
 class Barrier:
     """Something to be done when all that was cast before it is synced."""
 
-    __slots__ = ("task", "then")
+    __slots__ = ("then",)
 
-    def __init__(self, task: Task, then: Callable[[Task], None]) -> None:
-        self.task = task
+    def __init__(self, then: Callable[[], None]) -> None:
         self.then = then
 
 
@@ -162,12 +160,9 @@ class MessageStore(Stage):
         self._next_number += 1
         return self._next_number - 1
 
-    def journal_file(self) -> StoredFile | None:
-        """That is being written to."""
-        return self._target.file if self._target is not None else None
-
-    def when_synced(self, task: Task, then: Callable[[Task], None]) -> None:
-        self.mailbox.cast(Barrier(task, then))
+    def when_synced(self, then: Callable[[], None]) -> None:
+        """Call this when all that was cast until now is synced."""
+        self.mailbox.cast(Barrier(then))
 
     def deposit(self, deposit: Deposit) -> None:
         deposit.log.removal = None  # what is removed from now on comes behind it
@@ -201,7 +196,7 @@ class MessageStore(Stage):
             self._deposit(item)
             return len(item.messages)
         if isinstance(item, Barrier):
-            self._work.barriers.append(partial(item.then, item.task))
+            self._work.barriers.append(item.then)
             self._work.to_sync = self._work.awaited = True
             self._append(NOTHING_RECORD)  # so that there is something to sync
             return 1
@@ -385,7 +380,7 @@ class MessageStore(Stage):
         bodies = self.bodies.seal()
         if bodies is not None:
             self._sealed(bodies)
-        self.checkpoints.close(self.journal_file(), written)
+        self.checkpoints.close(self._target.file if self._target is not None else None, written)
         self.pager.close()
         self.mailbox.close()
         return written

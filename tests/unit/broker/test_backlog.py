@@ -6,7 +6,8 @@ import pytest
 
 from penstock.amqp import content
 from penstock.amqp.decoder import Message
-from penstock.broker.backlog import AWAY, LEVEL_SHIFT, Backlog
+from penstock.broker.backlog import AWAY, Backlog
+from penstock.store.log import LEVEL_SHIFT
 from tests.unit.fakes import make_wire, publish_method
 
 ANY = 1 << 40

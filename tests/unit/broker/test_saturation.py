@@ -6,11 +6,11 @@ import pytest
 
 from penstock.amqp.decoder import Message
 from penstock.amqp.method import ConfirmSelect, TxSelect
-from penstock.broker.backlog import LEVEL_SHIFT
 from penstock.broker.channel import Channel
 from penstock.broker.notices import Confirmed
 from penstock.broker.saturation import HOLDS_MIN, Saturation
 from penstock.credit import Stage, Watermark
+from penstock.store.log import LEVEL_SHIFT
 from tests.unit.fakes import House, make_wire, publish_method
 
 Runs = list[tuple[int, int]]
