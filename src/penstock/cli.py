@@ -1,4 +1,4 @@
-"""Command line: `penstock serve`, `penstock definitions`, `penstock perf`.
+"""Command line: `penstock serve`, `penstock definitions`, `penstock stream`, `penstock perf`.
 
 A user's mistake is one line on stderr and a non-zero exit.
 """
@@ -23,6 +23,7 @@ from penstock.server import Server, StartError, prepare_data, run_loop, stopped_
 from penstock.server import serve as run_server
 from penstock.store.definitions import DefinitionError, read_definitions
 from penstock.store.document import read_document, shown_document, write_document
+from penstock.streamcommand import stream
 
 TLS_PORT = 5671  # AMQP's, when TLS is on and no address is given
 
@@ -146,5 +147,6 @@ def import_definitions(
 
 def main() -> None:
     app.add_typer(definitions, name="definitions")
+    app.add_typer(stream, name="stream")
     app.command()(perf)
     app()

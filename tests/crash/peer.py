@@ -40,7 +40,12 @@ FRAME_MAX: Final = 131_072
 ANSWER_S: Final = 30.0  # a broker that does not answer for so long hangs
 STOPPING: Final = 320  # CONNECTION_FORCED: the broker is told to stop
 PROPERTIES: Final[Table] = {
-    "capabilities": {"connection.blocked": True, "basic.nack": True, "consumer_cancel_notify": True}
+    "capabilities": {
+        "connection.blocked": True,
+        "basic.nack": True,
+        "consumer_cancel_notify": True,
+        "penstock.deduplication": True,
+    }
 }
 Answer = TypeVar("Answer", bound=Method)
 Delivered = Callable[[BasicDeliver | BasicGetOk, bytes, bytes], None]  # method, content header, body

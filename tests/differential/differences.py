@@ -27,6 +27,22 @@ REQUEST = (
     "{correlation_id='7', reply_to='amq.rabbitmq.reply-to.#1'} b'question'"
 )
 
+STREAM_READ = [
+    "queue.declare-ok queue='s' message_count=0 consumer_count=0",
+    "confirm.select-ok",
+    "confirms: 1 ack, 2 ack, 3 ack, 4 ack, 5 ack, 6 ack",
+    "basic.qos-ok",
+    "basic.consume-ok consumer_tag='c'",
+    *(
+        f"basic.deliver consumer_tag='c' delivery_tag={offset + 1} redelivered=False exchange='' routing_key='s' "
+        f"{{headers={{x-stream-offset l:{offset}}}}} b'{offset}'"
+        for offset in range(6)
+    ),
+]
+READERS_CLOSE_SO = (
+    "clients such as pika nack what they have not handled when they close; newer RabbitMQ takes it as an ack"
+)
+
 DIFFERENCES: Final[dict[str, Difference]] = {
     "channels/frame: an unknown class": Difference(
         A_CODE_SAYS_WHY,
@@ -148,4 +164,18 @@ DIFFERENCES: Final[dict[str, Difference]] = {
             ]
         },
     ),
+    "streams/read from nonsense: a word": Difference(
+        CLIENT_S_FAULT,
+        {
+            "c.0": [],
+            "c.1": [
+                *STREAM_READ[:4],
+                "channel.close 406 (60,20) PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 's' "
+                "in vhost '/': "
+                '{invalid_stream_offset_arg,{longstr,<<"soon">>}}',
+            ],
+        },
+    ),
+    "streams/nacked": Difference(READERS_CLOSE_SO, {"c.0": [], "c.1": [*STREAM_READ, "basic.qos-ok"]}),
+    "streams/rejected": Difference(READERS_CLOSE_SO, {"c.0": [], "c.1": [*STREAM_READ, "basic.qos-ok"]}),
 }

@@ -34,9 +34,11 @@ def selected(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def said_by_penstock(request: pytest.FixtureRequest) -> Iterator[dict[str, Transcript]]:
+def said_by_penstock(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Transcript]]:
     """All selected cases, played to one broker."""
-    with LiveBroker() as broker:
+    with LiveBroker(data=tmp_path_factory.mktemp("penstock")) as broker:
         target = Target("Penstock", broker.port, PenstockAdmin(broker))
         yield play_all(target, [CASES[name] for name in dict.fromkeys(selected(request))])
 

@@ -14,7 +14,8 @@ What may differ between two right brokers is normalised, all of it in this file,
 4. Blanks and newlines in texts become one blank, none before a number: Erlang breaks long terms into lines.
 5. The keys of an entry of `x-death` are sorted: RabbitMQ's order depends on how often the message died before.
 6. In a refusal (403) the words configure, write and read before `access to` are left out: newer RabbitMQs say them.
-7. Of `connection.start`, only the version, the mechanisms, the locales and the capabilities (sorted) are kept.
+7. Of `connection.start`, only the version, the mechanisms, the locales and the capabilities (sorted, without Penstock's
+   own) are kept.
 8. An end of the socket is `gone`, with FIN or RST alike.
 9. Each channel of each connection has a list of its own: nothing is said about the order between channels.
 
@@ -105,6 +106,7 @@ def show_method(method: Method) -> str:
 def _show_start(method: ConnectionStart) -> str:
     capabilities = method.server_properties.get("capabilities")
     names = sorted(capabilities) if isinstance(capabilities, dict) else []
+    names = [name for name in names if not name.startswith("penstock.")]
     version = f"{method.version_major}-{method.version_minor}"
     mechanisms, locales = sorted(method.mechanisms.split()), method.locales
     return f"{method.NAME} {version} mechanisms={mechanisms} locales={locales!r} capabilities={names}"

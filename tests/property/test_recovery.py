@@ -37,15 +37,15 @@ class Archive:
         self.remove(1, (1, 2))
         scribe.checkpoint()
         self.remove(4, (0, 1), (2, 3))
-        self.batch(1, [b"before"])
+        self.batch(1, [b"before"], marks={"p": 3})
         scribe.checkpoint(rewrite=set())  # bodies are compacted, and there are two segments now
-        self.batch(1, [b"four", b"five"], origins=[(1, b"here"), (1, b"there")])
+        self.batch(1, [b"four", b"five"], origins=[(1, b"here"), (1, b"there")], marks={"p": 5})
         scribe.synced()
         self.batch(3, [b"gone", b"soon"])
         self.batch(2, [b"N" * 40, b"six"], large=(0,))
         self.remove(1, (0, 1))
         scribe.synced()
-        self.batch(1, [b"seven", b"eight"])
+        self.batch(1, [b"seven", b"eight"], marks={"p": 8})
         scribe.forget(3)
         self.batch(2, [b"nine"])
         self.remove(2, (4, 5))
@@ -122,6 +122,9 @@ def check(archive: Archive, recovered: Recovered, may_lose: set[Position], what:
         assert archive.ever[position] == kept, f"{what}: {position} is not what was written"
     lost = archive.living.keys() - found.keys() - may_lose
     assert not lost, f"{what}: lost {sorted(lost)}"
+    for queue, log in recovered.logs.items():
+        for producer, mark in log.marks.items():
+            assert mark <= archive.scribe.queues[queue].marks[producer], f"{what}: a mark that was never made"
     for messages in read_back(recovered).values():
         positions = [position for position, _ in messages]
         assert positions == sorted(set(positions)), f"{what}: out of order"
@@ -226,6 +229,7 @@ class Life:
             deadlines=list(range(count)) if deadlines else None,
             large=tuple(at for at in large if at < count),
             skip=skip,
+            marks={f"producer {self.count % 3}": self.count} if self.count % 2 else None,
         )
 
     def remove(self, queue: int, picks: list[int]) -> None:
@@ -265,6 +269,7 @@ class Life:
         for id_, queue in scribe.queues.items():
             assert recovered.logs[id_].ends == queue.ends
             assert recovered.logs[id_].living == queue.ranges()
+            assert list(recovered.logs[id_].marks.items()) == list(queue.marks.items())
         scribe.resume(recovered)
 
 

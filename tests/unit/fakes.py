@@ -57,6 +57,7 @@ from penstock.store.ranges import union
 from penstock.store.record import Range
 from penstock.store.recovery import recover
 from penstock.store.store import MessageStore
+from penstock.store.stream import Append, Read
 
 TURNS_MAX = 20_000  # a test that needs more has stages that wake each other for ever
 NO_PROPERTIES = b"\x00\x00"
@@ -188,6 +189,7 @@ class FakePeer:
         channel_max: int = 2047,
         parked_bytes_max: int = 1 << 20,
         notify_cancel: bool = True,
+        numbers: bool = True,
     ) -> None:
         self.house = house
         self.name = name
@@ -196,6 +198,7 @@ class FakePeer:
         self.access = Access(house.broker.users, self.user, house.vhost.name)
         self.frame_max = frame_max
         self.notify_cancel = notify_cancel
+        self.numbers = numbers
         self.exclusive_queues: dict[Queue, None] = {}
         self.outbox = Outbox(lambda: house.scheduler.call_after_turn(self.flush))
         self.reader = Reader(house.broker, self, channel_max, parked_bytes_max, self._fullness_changed)
@@ -205,6 +208,7 @@ class FakePeer:
         self.frames: list[bytes] = []
         self._decoder = Decoder(body_max=1 << 30)
         self._decoder.frame_max = FRAME_MAX_BYTES
+        self._decoder.numbers = numbers
 
     # For the broker.
 
@@ -409,7 +413,8 @@ class Posts:
 
 class FakeDisk(Files):
     """A real directory on a disk that can be told to fail or to stand still: operations by name, files by the first
-    part of theirs ("journal", "segment", "bodies", "pages"). Nothing is really synced: that is counted."""
+    part of theirs ("journal", "segment", "bodies", "pages"), those of streams as "stream". Nothing is really synced:
+    that is counted."""
 
     def __init__(self) -> None:
         self.done: Counter[tuple[str, str]] = Counter()
@@ -417,6 +422,7 @@ class FakeDisk(Files):
         self._failures: dict[tuple[str, str], tuple[int, int]] = {}  # error, how often still
         self._gates: dict[tuple[str, str], threading.Event] = {}
         self._standing: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
         self._kinds: dict[int, str] = {}
 
     # For the test.
@@ -462,10 +468,12 @@ class FakeDisk(Files):
         if gate is not None:
             self._standing.add((operation, kind))
             assert gate.wait(WAIT_S), f"{operation} {kind} was never told to go on"
-        self.done[operation, kind] += 1
-        number, times = self._failures.get((operation, kind), (0, 0))
+        with self._lock:  # several threads sync at the same time
+            self.done[operation, kind] += 1
+            number, times = self._failures.get((operation, kind), (0, 0))
+            if times:
+                self._failures[operation, kind] = number, times - 1
         if times:
-            self._failures[operation, kind] = number, times - 1
             raise OSError(number, os.strerror(number))
 
     def create(self, path: Path) -> int:
@@ -506,7 +514,7 @@ class FakeDisk(Files):
 
 
 def _kind(path: Path) -> str:
-    return path.name.split("-")[0]
+    return "stream" if path.suffix == ".seg" else path.name.split("-")[0]
 
 
 class FakeLedger:
@@ -548,6 +556,7 @@ class FakeOwner:
         self.log.owner = self
         self.alive: set[int] = set()
         self.next = 0
+        self.known: dict[str, int] = {}  # how far its producers have come
         self.origin = publish_method(1, "q")
 
     def deposit(
@@ -557,13 +566,15 @@ class FakeOwner:
         large: Sequence[int] = (),
         link: Link | None = None,
         deadlines: Sequence[int] | None = None,
+        marks: dict[str, int] | None = None,
     ) -> None:
         first = self.next
         self.next += len(contents)
         self.alive.update(range(first, self.next))
         messages = [(self.origin, content) for content in contents]
         size = sum(map(len, contents))
-        self.store.deposit(Deposit(self.log, link, first, messages, size, large, deadlines, receipt))
+        self.store.deposit(Deposit(self.log, link, first, messages, size, large, deadlines, receipt, marks))
+        self.known |= marks or {}
 
     def remove(self, *positions: int) -> None:
         self.alive.difference_update(positions)
@@ -577,6 +588,86 @@ class FakeOwner:
 
     def redelivered_below(self) -> dict[int, int]:
         return {0: min(self.alive, default=self.next)}
+
+    def marks(self) -> dict[str, int]:
+        return dict(self.known)
+
+
+class FakeStream:
+    """A stream with nothing but offsets, as the store sees it; and a reader of it."""
+
+    def __init__(self, house: StoreHouse, id_: int = 1, segment_bytes: int = 1 << 26) -> None:
+        self.house = house
+        self.store = house.store
+        self.log = house.store.streams.open(id_, f"stream {id_}")
+        self.log.owner = self
+        self.log.segment_bytes = segment_bytes
+        self.origin = publish_method(1, "s")
+        self.appended_count = self.retained_count = 0
+
+    def append(
+        self,
+        *contents: bytes,
+        stamp_ms: int = 0,
+        receipt: FakeReceipt | None = None,
+        link: Link | None = None,
+        marks: dict[str, int] | None = None,
+    ) -> int:
+        """Cast these as one append; the offset of the first."""
+        first = self.log.end
+        self.log.end += len(contents)
+        messages = [(self.origin, content) for content in contents]
+        size = sum(map(len, contents))
+        self.store.streams.append(Append(self.log, link, first, messages, size, stamp_ms, receipt, marks))
+        return first
+
+    def keep(self, *contents: bytes, stamp_ms: int = 0, marks: dict[str, int] | None = None) -> int:
+        """The same, and wait for the sync."""
+        first = self.append(*contents, stamp_ms=stamp_ms, receipt=FakeReceipt(), marks=marks)
+        self.house.run_until_idle()
+        return first
+
+    def read(self, offset: int, bytes_max: int = 1) -> Read:
+        read = Read(self, self.log, offset, bytes_max)
+        self.store.streams.read(read)
+        self.house.posts.run_until(lambda: self.answered is read)
+        return read
+
+    def read_all(self, offset: int = 0, bytes_max: int = 1, damages: list[str] | None = None) -> dict[int, bytes]:
+        """All that is there from this offset on, without what is damaged."""
+        found: dict[int, bytes] = {}
+        while offset < self.log.synced:
+            read = self.read(offset, bytes_max)
+            assert not read.trouble, read.trouble
+            assert not read.stale
+            assert read.next > offset, "it would go on for ever"
+            for one in read.found:
+                assert one.end() > offset
+                assert sum(messages for messages, _ in one.origins) == len(one.contents)
+                for at, one_content in enumerate(one.contents, one.first):
+                    assert at not in found, f"offset {at} came twice"
+                    if one_content is not None and at >= offset:
+                        found[at] = one_content
+            if damages is not None:
+                damages += read.damages
+            offset = read.next
+        return found
+
+    def names(self) -> list[str]:
+        """Of its files, when all that is to be removed is."""
+        self.read(self.log.synced)
+        return sorted(path.name for path in self.log.directory.iterdir())
+
+    def fetched_stream(self, read: Read) -> None:
+        self.answered = read
+
+    answered: Read | None = None
+
+    def appended(self) -> None:
+        self.appended_count += 1
+
+    def retained(self) -> None:
+        self.retained_count += 1
 
 
 class StoreHouse(House):
@@ -675,7 +766,7 @@ class StoreHouse(House):
         store = self.store
         checkpoints = store.checkpoints
         is_busy = checkpoints.busy and checkpoints._timer is None and self.is_begun
-        return not store.trouble and bool(store._writing or is_busy)
+        return store.streams.reading.asked > 0 or (not store.trouble and bool(store._writing or is_busy))
 
     def asked(self) -> list[object]:
         """What the pager was asked to do."""
@@ -704,6 +795,7 @@ class StoreHouse(House):
         self.store.journal.close()
         self.store.checkpoints._keeper.close()
         self.store.pager.close()
+        self.store.streams.reading.close()
         self.disk.end()
 
     def stop(self) -> bool:
@@ -711,6 +803,17 @@ class StoreHouse(House):
         self.run_until_idle()
         self.is_over = True
         return self.store.close()
+
+    def reborn(self, in_order: bool = False) -> StoreHouse:
+        """Another store on the same directory, for streams that no queue stands for: nothing is removed as unclaimed
+        until `begin`. This one is killed, or stopped in order, unless it has ended."""
+        if in_order and not self.is_over:
+            self.stop()
+        self.kill()
+        ledger = FakeLedger()
+        ledger.put(QUEUE_LOG, ("/", "nobody"), {"id": 1})
+        options = {key: value for key, value in self.options.items() if key in ("credit", "store_credit")}
+        return StoreHouse(self.directory, ledger=ledger, now_ns=self.clock.now_ns(), **options)
 
     def next_life(self, **options: Any) -> StoreHouse:
         """Another broker on the same directory, with the same durable queues. This one must have ended."""

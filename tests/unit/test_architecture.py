@@ -29,12 +29,13 @@ ARROWS: dict[str, frozenset[str]] = {
     "net": frozenset({"amqp", "broker", "credit", "runtime"}),
     "client": frozenset({"amqp"}),
     "perf": frozenset({"amqp", "client"}),
-    "spark": frozenset({"client", "flow"}),
+    "spark": frozenset({"amqp", "client", "flow"}),  # amqp: properties to columns and back; no sockets of its own
     "flow": frozenset({"credit"}),
     "management": frozenset({"broker.snapshot", "broker.admin", "flow"}),
     "server": EVERYTHING,
     "messages": EVERYTHING,  # a part of the server
     "cli": EVERYTHING,
+    "streamcommand": frozenset({"amqp", "client"}),  # a part of the command line
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),
     "tuning": frozenset({"config", "broker"}),  # how a running broker follows a setting
@@ -49,9 +50,9 @@ ARROWS: dict[str, frozenset[str]] = {
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "pamqp": frozenset({"amqp"}),
     "uvloop": frozenset({"net", "server"}),
-    "typer": frozenset({"cli", "perf"}),
+    "typer": frozenset({"cli", "perf", "streamcommand"}),
     "click": frozenset({"cli"}),
-    "rich": frozenset({"cli", "perf"}),
+    "rich": frozenset({"cli", "perf", "streamcommand"}),
     "starlette": frozenset({"management"}),
     "uvicorn": frozenset({"management", "server"}),
     "msgspec": frozenset({"management"}),
@@ -166,6 +167,20 @@ def wrong_edges(source: Source) -> Iterator[str]:
             if within(name, module) and source.part not in only:
                 may = f"only {', '.join(sorted(only))}" if only else "no part"
                 yield f"{source.path}:{line}: {source.part} imports {name}; {may} may"
+
+
+def early_spark(source: Source) -> Iterator[str]:
+    """A broker and its commands start without pyspark: what needs Spark imports it when it is called."""
+    if source.part == "spark":
+        return
+    tree = source.tree
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    late = {node for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and node not in late:
+            for _, name in imports(Source(source.path, ast.unparse(node))):
+                if within(name, "penstock.spark"):
+                    yield f"{source.path}:{node.lineno}: {name} is imported at the top; only a function may"
 
 
 def missing_docstrings(source: Source) -> Iterator[str]:
@@ -283,6 +298,18 @@ def test_only_the_edges_know_asyncio_sockets_and_http():
     assert not offences(wrong_edges), offences(wrong_edges)
 
 
+def test_only_a_function_imports_penstock_spark():
+    assert not offences(early_spark), offences(early_spark)
+
+
+def test_beside_penstock_there_is_only_the_module_by_which_spark_finds_it():
+    beside = {path.name for path in PACKAGE.parent.iterdir() if not path.name.endswith(".egg-info")} - {"__pycache__"}
+    assert beside == {"penstock", "pyspark_penstock.py"}
+    # One module of this kind that cannot be imported hides all others from Spark: it does nothing but name a class.
+    statements = ast.parse((PACKAGE.parent / "pyspark_penstock.py").read_text(encoding="utf-8")).body
+    assert all(is_constant(one) or isinstance(one, ast.ImportFrom | ast.Assign) for one in statements)
+
+
 def test_every_package_and_module_opens_with_a_docstring():
     assert not offences(missing_docstrings), offences(missing_docstrings)
 
@@ -336,6 +363,8 @@ OFFENDING = [
     (wrong_edges, "runtime/scheduler.py", "import socket"),
     (wrong_edges, "amqp/frame.py", "from http.client import HTTPConnection"),
     (wrong_edges, "broker/users.py", "import urllib.request"),
+    (early_spark, "cli.py", "from penstock.spark.session import local_session"),
+    (early_spark, "server.py", "if TYPE_CHECKING:\n    import penstock.spark"),
     (missing_docstrings, "credit/__init__.py", ""),
     (missing_docstrings, "credit/link.py", "# a comment is not a docstring\nX = 1\n"),
     (too_long, "broker/queue.py", "x = 1\n" * (FILE_LINES_MAX + 1)),
@@ -359,6 +388,8 @@ OFFENDING = [
 ]
 
 FINE = [
+    (early_spark, "cli.py", "def pipeline():\n    from penstock.spark.session import local_session"),
+    (early_spark, "spark/session.py", "from penstock.spark import register"),
     (wrong_arrows, "amqp/frame.py", "import struct\nfrom penstock.amqp.method import Method\nfrom . import method"),
     (
         wrong_arrows,

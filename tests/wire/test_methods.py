@@ -226,7 +226,7 @@ def test_the_handshake_goes_by_start_tune_and_open_ok(broker: LiveBroker) -> Non
         client.ask(ConnectionOpen("/"), ConnectionOpenOk, 0)
 
 
-def test_the_capabilities_are_rabbitmqs_in_its_order(broker: LiveBroker) -> None:
+def test_the_capabilities_are_rabbitmqs_in_its_order_and_then_our_own(broker: LiveBroker) -> None:
     with RawClient(broker.port) as client:
         client.send_bytes(PROTOCOL_HEADER)
         capabilities = client.expect(ConnectionStart, 0).server_properties["capabilities"]
@@ -241,6 +241,9 @@ def test_the_capabilities_are_rabbitmqs_in_its_order(broker: LiveBroker) -> None
         "authentication_failure_close",
         "per_consumer_qos",
         "direct_reply_to",
+        "penstock.deduplication",
+        "penstock.sequence",
+        "penstock.streams",
     ]
     assert all(value is True for value in capabilities.values())
 

@@ -47,13 +47,15 @@ from penstock.amqp.method import (
     ConnectionTuneOk,
     decode_method,
 )
+from penstock.amqp.numbering import NUMBERED_BYTES, Numbering
 from penstock.amqp.properties import SPECIAL, check_properties
-from penstock.amqp.publish import BOTH
+from penstock.amqp.publish import BOTH, Publishing
 from penstock.amqp.publish import Message as Message
 from penstock.amqp.publish import Publish as Publish
 from penstock.amqp.publish import Publishes as Publishes
 from penstock.amqp.publish import within as within
 
+_NUMBERED_MODE: Final = 8  # beside the delivery mode
 PUBLISH_CACHE_MAX: Final = 2048  # distinct publish methods remembered per connection; then forgotten all at once
 GOOD_PROPERTIES_MAX: Final = 256  # distinct properties remembered per connection as well formed and plain
 GOOD_PROPERTIES_BYTES_MAX: Final = 256
@@ -89,6 +91,7 @@ class Decoder:
         "_have",
         "_mode",
         "_need",
+        "_numbering",
         "_offered",
         "_publishes",
         "_unfinished",
@@ -97,6 +100,7 @@ class Decoder:
         "contents_max",
         "error",
         "frame_max",
+        "numbers",
         "unfinished_max",
     )
 
@@ -114,7 +118,9 @@ class Decoder:
         self._unfinished = 0  # bytes kept of contents still coming
         self._publishes: dict[bytes, Publish] = {}
         self._good_properties: dict[bytes, int] = {}  # with their delivery mode
-        self._mode = 0  # of the content at hand
+        self._mode = 0  # of the content at hand; and whether it is numbered
+        self._numbering = Numbering(bounds)
+        self.numbers = True  # whether the peer means it when its messages are numbered
 
     def feed(self, data: bytes) -> list[Item]:
         """Decode what is whole; keep the rest. After a fault `error` is set and nothing more is decoded."""
@@ -235,6 +241,7 @@ class Decoder:
         begin = pos
         modes = 0
         messages: list[Message] = []
+        publishings: list[Publishing] = []
         while True:
             at = pos + method_bytes
             done = self._whole_content(buf, at, channel)
@@ -243,8 +250,13 @@ class Decoder:
                 self._begin(channel, publish)
                 stop = at
                 break
+            mode = self._mode
+            if mode != modes and messages and (mode ^ modes) & _NUMBERED_MODE:
+                size = pos - begin - len(messages) * method_bytes
+                self._add(channel, messages, size, True, modes & BOTH, items, publishings or None)
+                messages, publishings, modes, begin = [], [], 0, pos
             messages.append((publish, buf[at:done]))
-            modes |= self._mode
+            modes |= mode
             # While method, properties and body size repeat to the byte, a message is one comparison and one slice.
             body_bytes = int.from_bytes(buf[at + 11 : at + CONTENT_HEAD_BYTES], "big")
             prefix = buf[pos : done - body_bytes - 1] if body_bytes else buf[pos:done]
@@ -255,11 +267,14 @@ class Decoder:
                 messages.append((publish, buf[pos + method_bytes : done]))
                 pos = done
                 done += stride
+            if mode & _NUMBERED_MODE:  # the same number as often as the same message
+                publishings += [self._numbering.publishing] * (len(messages) - len(publishings))
             if not buf.startswith(method_frame, pos):
                 stop = pos
                 break
         if messages:
-            self._add(channel, messages, pos - begin - len(messages) * method_bytes, True, modes, items)
+            size = pos - begin - len(messages) * method_bytes
+            self._add(channel, messages, size, True, modes & BOTH, items, publishings or None)
         return stop
 
     def _begin(self, channel: int, publish: Publish) -> None:
@@ -276,18 +291,32 @@ class Decoder:
             raise unfinished(self.unfinished_max)
 
     def _add(
-        self, channel: int, messages: list[Message], bytes_: int, plain: bool, modes: int, items: list[Item]
+        self,
+        channel: int,
+        messages: list[Message],
+        bytes_: int,
+        plain: bool,
+        modes: int,
+        items: list[Item],
+        publishings: list[Publishing] | None = None,
     ) -> None:
         """Publishes that follow each other on a channel are one item, whatever their methods."""
         if items:
             last = items[-1]
-            if type(last) is Publishes and last.channel == channel and last.plain == plain:
+            if (
+                type(last) is Publishes
+                and last.channel == channel
+                and last.plain == plain
+                and (last.publishings is None) == (publishings is None)
+            ):
                 last.alike = last.alike and last.messages[0][0] is messages[0][0]
                 last.messages += messages
                 last.bytes += bytes_
                 last.modes |= modes
+                if last.publishings is not None and publishings is not None:
+                    last.publishings += publishings
                 return
-        items.append(Publishes(channel, messages, bytes_, True, plain, modes))
+        items.append(Publishes(channel, messages, bytes_, True, plain, modes, publishings))
 
     def _whole_content(self, buf: bytes, at: int, channel: int) -> int:
         """Where the content ends whose header frame begins here, if whole, right, plain, and in one body frame."""
@@ -309,7 +338,10 @@ class Decoder:
         mode = self._good_properties.get(properties, 0)
         if not mode:
             try:
-                mode = self._check_properties(properties)
+                if self.numbers and len(properties) >= NUMBERED_BYTES and self._numbering.read(properties):
+                    mode = self._numbering.mode | _NUMBERED_MODE
+                else:
+                    mode = self._check_properties(properties)
             except CloseConnection:
                 return 0  # raised again, in its turn
             if mode & SPECIAL:

@@ -41,7 +41,11 @@ _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
 DIRECT_REPLY_TO: Final = b"amq.rabbitmq.reply-to"
+PRODUCER: Final = "x-penstock-producer"  # headers: who numbers its messages,
+PUBLISHING_ID: Final = "x-penstock-publishing-id"  # and the number of this one
+PRODUCER_BYTES_MAX: Final = 255  # of a producer's name: as all names, and queues keep thousands of them
 _LATER_STRINGS: Final = (_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _TYPE, _USER_ID, _APP_ID, _CLUSTER_ID)
+_BEHIND_MODE: Final = _DELIVERY_MODE - 4  # all flags behind it: the two low bits mean nothing
 
 
 @dataclass(slots=True)
@@ -172,7 +176,7 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
     """Raise what decode_properties would, without making values of strings: for contents that are only passed on.
 
     TRANSIENT or PERSISTENT; and SPECIAL if there is a property the broker has rules for (expiration, user id, CC and
-    BCC, a direct reply, an unknown delivery mode): the caller must look at their values."""
+    BCC, a producer's number, a direct reply, an unknown delivery mode): the caller must look at their values."""
     start = pos
     plain = True
     mode = TRANSIENT
@@ -185,7 +189,12 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
             pos += 1 + buf[pos]
         if flags & _HEADERS:
             headers, pos = decode_table(buf, pos, bounds)
-            plain = "CC" not in headers and "BCC" not in headers
+            plain = (
+                "CC" not in headers
+                and "BCC" not in headers
+                and PRODUCER not in headers
+                and PUBLISHING_ID not in headers
+            )
         if flags & _DELIVERY_MODE:
             if buf[pos] == PERSISTENT:
                 mode = PERSISTENT
@@ -209,6 +218,40 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
     if pos != end:
         raise _broken(f"{pos - start} bytes by their flags, but {end - start} in the frame")
     return mode if plain and not flags & (_EXPIRATION | _USER_ID) else mode | SPECIAL
+
+
+def headers_at(buf: bytes) -> int:
+    """Where the headers begin in checked properties that have some, and are all of the buffer."""
+    pos = 2
+    for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
+        if (buf[0] << 8 | buf[1]) & flag:
+            pos += 1 + buf[pos]
+    return pos
+
+
+def check_behind_headers(buf: bytes, pos: int, flags: int) -> int:
+    """TRANSIENT or PERSISTENT, if the properties from here on to the end of the buffer are right and the broker has no
+    rule for any of them; else 0."""
+    end = len(buf)
+    mode = TRANSIENT
+    if flags & _DELIVERY_MODE:
+        if pos >= end:
+            return 0
+        mode = buf[pos]
+        pos += 1
+    if flags & _BEHIND_MODE:
+        if flags & (_EXPIRATION | _USER_ID):
+            return 0
+        if flags & _PRIORITY:
+            pos += 1
+        for string in _LATER_STRINGS:
+            if flags & string:
+                if pos >= end or (string == _REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1)):
+                    return 0
+                pos += 1 + buf[pos]
+            if string == _MESSAGE_ID and flags & _TIMESTAMP:
+                pos += 8
+    return mode if pos == end and mode in (TRANSIENT, PERSISTENT) else 0
 
 
 def _broken(why: str) -> CloseConnection:

@@ -14,6 +14,8 @@ from penstock.amqp.method import BasicPublish
 _PUBLISH_START: Final = BasicPublish.ID.to_bytes(4, "big") + b"\0\0"
 BOTH: Final = 3  # delivery modes
 
+Publishing = tuple[str, int]  # a producer, and the id it gave a message
+
 
 class Publish:
     """A decoded basic.publish; one object for all publishes of a connection with the same bytes."""
@@ -94,12 +96,20 @@ Message = tuple[Publish, bytes]  # how it was published, and its content as it w
 
 class Publishes:
     """Consecutive publishes of one channel. `alike`: all with the same method, so that one routing serves them all;
-    `plain`: none has a property that the broker has rules for; `modes`: TRANSIENT, PERSISTENT or both."""
+    `plain`: none has a property that the broker has rules for; `modes`: TRANSIENT, PERSISTENT or both; `publishings`,
+    if there: all are plain but for the number that their producer gave them, and these are the numbers."""
 
-    __slots__ = ("alike", "bytes", "channel", "messages", "modes", "plain")
+    __slots__ = ("alike", "bytes", "channel", "messages", "modes", "plain", "publishings")
 
     def __init__(
-        self, channel: int, messages: list[Message], bytes_: int, alike: bool, plain: bool = True, modes: int = BOTH
+        self,
+        channel: int,
+        messages: list[Message],
+        bytes_: int,
+        alike: bool,
+        plain: bool = True,
+        modes: int = BOTH,
+        publishings: list[Publishing] | None = None,
     ) -> None:
         self.channel = channel
         self.messages = messages
@@ -107,12 +117,23 @@ class Publishes:
         self.alike = alike
         self.plain = plain
         self.modes = modes
+        self.publishings = publishings
 
     def first(self, count: int) -> Publishes:
         """The first messages of this item as an item."""
         messages = self.messages[:count]
         size = sum(len(wire) for _, wire in messages)
-        return Publishes(self.channel, messages, size, self.alike, self.plain, self.modes)
+        publishings = self.publishings[:count] if self.publishings is not None else None
+        return Publishes(self.channel, messages, size, self.alike, self.plain, self.modes, publishings)
+
+    def cut(self, count: int) -> Publishes:
+        """The first messages of this item as an item; they are not in this one any more."""
+        head = self.first(count)
+        self.messages = self.messages[count:]
+        self.bytes -= head.bytes
+        if self.publishings is not None:
+            self.publishings = self.publishings[count:]
+        return head
 
     def __repr__(self) -> str:
         first = self.messages[0][0]

@@ -12,12 +12,15 @@ from typing import Final
 
 from penstock.amqp.close import NOT_IMPLEMENTED, PRECONDITION_FAILED, CloseChannel, CloseConnection
 from penstock.amqp.table import Table, Value
+from penstock.broker.age import age_ms
 from penstock.broker.equivalence import type_name
 from penstock.credit.watermark import STOP_PERCENT, default_stop
 
 MILLISECONDS_MAX: Final = (1 << 32) - 1  # RabbitMQ's: what an Erlang timer can wait
 PRIORITY_MAX: Final = 255
-QUEUE_TYPES_TO_COME: Final = ("quorum", "stream")
+QUEUE_TYPES_TO_COME: Final = ("quorum",)
+STREAM: Final = "stream"
+SEGMENT_BYTES_MAX: Final = 3_000_000_000  # RabbitMQ's
 OF_OTHER_TYPES: Final = (  # what RabbitMQ refuses for classic queues; x-delivery-limit it refuses too, we have it
     "x-dead-letter-strategy",
     "x-initial-cluster-size",
@@ -26,6 +29,14 @@ OF_OTHER_TYPES: Final = (  # what RabbitMQ refuses for classic queues; x-deliver
     "x-max-in-memory-length",
     "x-queue-leader-locator",
     "x-quorum-initial-group-size",
+    "x-stream-max-segment-size-bytes",
+)
+OF_STREAMS: Final = (  # all that has a meaning for one; RabbitMQ refuses the others it knows
+    "x-initial-cluster-size",
+    "x-max-age",
+    "x-max-length-bytes",
+    "x-queue-leader-locator",
+    "x-queue-type",
     "x-stream-max-segment-size-bytes",
 )
 OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx", "block-publish")
@@ -83,8 +94,20 @@ def _version(value: Value) -> str:
 
 
 def _type(value: Value) -> str:
-    known = value == "classic" or value in QUEUE_TYPES_TO_COME
+    known = value in ("classic", STREAM) or value in QUEUE_TYPES_TO_COME
     return _text(value) or ("" if known else f"\"unsupported queue type '{value!s}'\"")
+
+
+def _age(value: Value) -> str:
+    is_age = isinstance(value, str) and age_ms(value) >= 0
+    return _text(value) or ("" if is_age else f"\"'{value!s}' is no age like 7D\"")
+
+
+def _segment_bytes(value: Value) -> str:
+    fault = _count(value)
+    if not fault and isinstance(value, int) and value > SEGMENT_BYTES_MAX:
+        return f"{{max_value_exceeded,{value}}}"
+    return fault
 
 
 CHECKS: Final[dict[str, Callable[[Value], str]]] = {
@@ -100,16 +123,25 @@ CHECKS: Final[dict[str, Callable[[Value], str]]] = {
     "x-queue-type": _type,
     "x-dead-letter-routing-key": _text,
     "x-single-active-consumer": _flag,
+    "x-max-age": _age,
+    "x-stream-max-segment-size-bytes": _segment_bytes,
     **dict.fromkeys(MARKS, _count),
 }
 
 
+NOT_OF_STREAMS: Final = tuple(
+    name for name in (*CHECKS, *OF_OTHER_TYPES, "x-dead-letter-exchange") if name not in OF_STREAMS
+)
+
+
 def check_queue_arguments(where: str, arguments: Table) -> None:
-    for name in OF_OTHER_TYPES:
+    if arguments.get("x-queue-type") == STREAM:
+        kind, refused = "rabbit_stream_queue", NOT_OF_STREAMS
+    else:
+        kind, refused = "rabbit_classic_queue", OF_OTHER_TYPES
+    for name in refused:
         if name in arguments:
-            raise CloseChannel(
-                PRECONDITION_FAILED, f"invalid arg '{name}' for {where} of queue type rabbit_classic_queue"
-            )
+            raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where} of queue type {kind}")
     for name, check in CHECKS.items():
         if name in arguments:
             fault = check(arguments[name])
@@ -126,9 +158,17 @@ def check_queue_arguments(where: str, arguments: Table) -> None:
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         name = "x-dead-letter-routing-key"
         raise CloseChannel(PRECONDITION_FAILED, f"invalid arg '{name}' for {where}: routing_key_but_no_dlx_defined")
-    kind = arguments.get("x-queue-type", "classic")
-    if kind in QUEUE_TYPES_TO_COME:
-        raise CloseConnection(NOT_IMPLEMENTED, f"x-queue-type '{kind!s}' is not supported yet")
+    wanted = arguments.get("x-queue-type", "classic")
+    if wanted in QUEUE_TYPES_TO_COME:
+        raise CloseConnection(NOT_IMPLEMENTED, f"x-queue-type '{wanted!s}' is not supported yet")
+
+
+def check_stream_flags(where: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+    """A stream outlives everybody who uses it."""
+    wrong = (("non-durable", not durable), ("exclusive-owner", exclusive), ("auto-delete", auto_delete))
+    for name, is_wrong in wrong:
+        if is_wrong:
+            raise CloseChannel(PRECONDITION_FAILED, f"invalid property '{name}' for {where}")
 
 
 def contradiction(given: Mapping[str, object], prefix: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from penstock.amqp.close import NOT_FOUND, CloseChannel
 from penstock.amqp.decoder import Message
 from penstock.amqp.method import BasicCancelOk, QueueDeleteOk
 from penstock.amqp.publish import BOTH
+from penstock.broker.producers import Publishing
 from penstock.credit import Link
 
 if TYPE_CHECKING:
@@ -32,10 +33,12 @@ class Arrival:
     """Messages for the queue, in order.
 
     `numbers` are their confirm numbers as runs, first and last, if any; `modes` says whether they are TRANSIENT,
-    PERSISTENT or some of both; `ttls_ms`, if there, has the time to live of every message, NO_TTL without one. A dead
-    letter comes from no channel, and over a link only if it is no circle; `burial` is told when it has arrived."""
+    PERSISTENT or some of both; `ttls_ms`, if there, has the time to live of every message, NO_TTL without one;
+    `publishings`, if there, has for every message who numbered it and how, None without. A dead letter comes from no
+    channel, is numbered by nobody, and comes over a link only if it is no circle; `burial` is told when it has
+    arrived."""
 
-    __slots__ = ("burial", "bytes", "channel", "link", "messages", "modes", "numbers", "ttls_ms")
+    __slots__ = ("burial", "bytes", "channel", "link", "messages", "modes", "numbers", "publishings", "ttls_ms")
 
     def __init__(
         self,
@@ -54,9 +57,17 @@ class Arrival:
         self.numbers = numbers
         self.modes = modes
         self.ttls_ms: list[int] | None = None
+        self.publishings: list[Publishing | None] | None = None
 
-    def add(self, message: Message, number: int = 0, ttl_ms: int = NO_TTL) -> None:
+    def add(
+        self, message: Message, number: int = 0, ttl_ms: int = NO_TTL, publishing: Publishing | None = None
+    ) -> None:
         """One more; number 0 is not to be confirmed."""
+        if self.publishings is not None:
+            self.publishings.append(publishing)
+        elif publishing is not None:
+            self.publishings = [None] * len(self.messages)
+            self.publishings.append(publishing)
         if self.ttls_ms is not None:
             self.ttls_ms.append(ttl_ms)
         elif ttl_ms != NO_TTL:

@@ -36,9 +36,10 @@ from penstock.broker.deliveries import Deliveries, settle
 from penstock.broker.handover import cast_all, hand_over
 from penstock.broker.limiter import Limiter
 from penstock.broker.notices import Confirmed, Shutdown
+from penstock.broker.producers import Publishing
 from penstock.broker.router import Router
 from penstock.broker.rules import examine
-from penstock.broker.transaction import Transaction
+from penstock.broker.transaction import Posted, Transaction
 from penstock.credit import Link, Stage
 from penstock.runtime import Mailbox
 
@@ -186,10 +187,11 @@ class Channel(Stage):
         arrivals: dict[Queue, Arrival] = {}
         try:
             route = self.router.route(item.messages[0][0]) if item.alike and item.plain else None
-            if self.transaction is not None or not item.plain:
-                for message in item.messages:
-                    self._gather(message, item.plain, arrivals)
-            elif route is not None and not route.by_headers:
+            is_alike = route is not None and not route.by_headers
+            if self.transaction is not None or not item.plain or (item.publishings and not is_alike):
+                for at, message in enumerate(item.messages):
+                    self._gather(message, item.plain, item.publishings[at] if item.publishings else None, arrivals)
+            elif route is not None and is_alike:
                 self._gather_alike(item, route.queues, arrivals)
             else:
                 self._gather_plain(item, arrivals)
@@ -205,7 +207,9 @@ class Channel(Stage):
             first = self.confirms.expect(len(item.messages), len(queues))
             numbers.append((first, first + len(item.messages) - 1))
         for queue in queues:
-            arrivals[queue] = Arrival(self, self._link(queue), item.messages, item.bytes, numbers, item.modes)
+            arrival = Arrival(self, self._link(queue), item.messages, item.bytes, numbers, item.modes)
+            arrival.publishings = list(item.publishings) if item.publishings is not None else None
+            arrivals[queue] = arrival
 
     def _gather_plain(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
         confirms = self.confirms
@@ -224,32 +228,34 @@ class Channel(Stage):
                 if number:
                     arrival.numbers.append((number, number))
 
-    def _gather(self, message: Message, plain: bool, arrivals: dict[Queue, Arrival]) -> None:
+    def _gather(
+        self, message: Message, plain: bool, publishing: Publishing | None, arrivals: dict[Queue, Arrival]
+    ) -> None:
         ttl_ms = NO_TTL
         if plain:
             queues = self.router.queues(message, None)
         else:
             self.router.route(message[0])  # a missing exchange is said before a wrong property
             reply_name = self.replies.queue_name if self.replies is not None else ""
-            examined = examine(message, self.peer.user, self.peer.access.may_impersonate(), reply_name)
+            peer = self.peer
+            examined = examine(message, peer.user, peer.access.may_impersonate(), reply_name, peer.numbers)
             queues = self.router.queues(message, examined)
-            message, ttl_ms = examined.message, examined.ttl_ms
+            message, ttl_ms, publishing = examined.message, examined.ttl_ms, examined.publishing
+        posted = Posted(message, queues, ttl_ms, publishing)
         if self.transaction is not None:
-            self.transaction.post(message, queues, ttl_ms)
+            self.transaction.post(posted)
             return
         if not queues and message[0].mandatory:
             self._return(message)
         number = self.confirms.expect(1, len(queues)) if self.confirms is not None else 0
-        self._address(message, queues, number, ttl_ms, arrivals)
+        self._address(posted, queues, number, arrivals)
 
-    def _address(
-        self, message: Message, queues: tuple[Queue, ...], number: int, ttl_ms: int, arrivals: dict[Queue, Arrival]
-    ) -> None:
+    def _address(self, posted: Posted, queues: tuple[Queue, ...], number: int, arrivals: dict[Queue, Arrival]) -> None:
         for queue in queues:
             arrival = arrivals.get(queue)
             if arrival is None:
                 arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
-            arrival.add(message, number, ttl_ms)
+            arrival.add(posted.message, number, posted.ttl_ms, posted.publishing)
 
     def _link(self, queue: Queue) -> Link:
         link = self.outgoing.get(queue)
@@ -287,7 +293,7 @@ class Channel(Stage):
             queues = tuple(queue for queue in posted.queues if not queue.deleted)
             if not queues and posted.message[0].mandatory:
                 self._return(posted.message)
-            self._address(posted.message, queues, transaction.expect(len(queues)), posted.ttl_ms, arrivals)
+            self._address(posted, queues, transaction.expect(len(queues)), arrivals)
         cast_all(arrivals)
         self.mailbox.hold()
         if transaction.is_complete():

@@ -66,7 +66,10 @@ from penstock.broker.consumer import Consumer
 from penstock.broker.equivalence import type_name
 from penstock.broker.exchange import TOPIC, TYPES, strip_cr_lf
 from penstock.broker.rules import DIRECT_REPLY
+from penstock.broker.stamps import stamps_for
+from penstock.broker.stream import Stream
 from penstock.broker.vhost import RESERVED_PREFIX
+from penstock.broker.whence import check_no_stream
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
@@ -79,7 +82,7 @@ def perform(channel: Channel, method: Method) -> None:
         case BasicConsume():
             consume(channel, method)
         case BasicGet():
-            channel.call(_readable_queue(channel, method.queue), Get(channel, method.no_ack))
+            channel.call(_destructive(channel, method.queue, "basic.get"), Get(channel, method.no_ack))
         case BasicCancel():
             cancel(channel, method)
         case BasicQos():
@@ -91,7 +94,7 @@ def perform(channel: Channel, method: Method) -> None:
         case QueueUnbind():
             queue_unbind(channel, method)
         case QueuePurge():
-            channel.call(_readable_queue(channel, method.queue), Purge(channel, method.nowait))
+            channel.call(_destructive(channel, method.queue, "queue.purge"), Purge(channel, method.nowait))
         case QueueDelete():
             queue_delete(channel, method)
         case ExchangeDeclare():
@@ -160,6 +163,14 @@ def _readable_queue(channel: Channel, name: str) -> Queue:
     name = _queue_name(channel, name)
     channel.peer.access.read(QUEUE, name)
     return channel.vhost.queue(name, channel.peer)
+
+
+def _destructive(channel: Channel, name: str, what: str) -> Queue:
+    """The same, for a method that takes messages away, which no stream lets happen."""
+    queue = _readable_queue(channel, name)
+    if isinstance(queue, Stream):
+        raise queue.refusal(what)
+    return queue
 
 
 def _binding_key(channel: Channel, queue: str, key: str) -> str:
@@ -289,7 +300,12 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         channel.prefetch,
         method.arguments,
         priority=_priority(queue, method.arguments),
+        stamps=None if isinstance(queue, Stream) else stamps_for(queue, method.arguments, channel.vhost.ledger),
     )
+    if isinstance(queue, Stream):
+        queue.check_consumer(consumer)
+    else:
+        check_no_stream(f"queue '{queue.queue_name}' in vhost '{queue.vhost_name}'", method.arguments)
     channel.consumers[tag] = consumer
     channel.call(queue, Subscribe(consumer, method.nowait))
 

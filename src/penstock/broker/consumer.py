@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.amqp.table import Table
     from penstock.broker.channel import Channel
     from penstock.broker.queue import Queue
+    from penstock.broker.stamps import Stamps
 
 UNLIMITED: Final = 1 << 30
 
@@ -40,6 +41,7 @@ class Consumer:
         "prefetch",
         "priority",
         "queue",
+        "stamps",
         "tag",
         "unacked",
     )
@@ -55,6 +57,7 @@ class Consumer:
         arguments: Table,
         counted: bool = True,
         priority: int = 0,
+        stamps: Stamps | None = None,
     ) -> None:
         self.channel = channel
         self.queue = queue
@@ -64,6 +67,7 @@ class Consumer:
         self.prefetch = prefetch  # 0 is no limit
         self.arguments = arguments
         self.priority = priority
+        self.stamps = stamps  # it asked for the numbers of messages
         self.unacked = 0
         self.active = True
         self.counted = counted  # in its channel's prefetch
@@ -91,6 +95,8 @@ class Consumer:
         """Put these messages of the queue on the wire, in order."""
         channel = self.channel
         number, frame_max = channel.number, channel.frame_max
+        if self.stamps is not None:
+            messages = self.stamps.stamped(positions, messages, frame_max)
         deliveries = channel.deliveries
         first = tag = deliveries.next_tag
         frames = channel.outbox.opened()
@@ -141,6 +147,12 @@ class Consumer:
     def __repr__(self) -> str:
         name = self.queue.queue_name
         return f"<Consumer {self.tag!r} queue={name!r} unacked={self.unacked} prefetch={self.prefetch}>"
+
+
+def cancel_all(consumers: Sequence[Consumer]) -> None:
+    """Their queue is gone."""
+    for consumer in consumers:
+        consumer.channel.cancelled(consumer)
 
 
 def _refit(wire: bytes, own_number: bool, number: int, frame_max: int) -> bytes:

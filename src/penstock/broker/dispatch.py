@@ -40,6 +40,11 @@ def dispatch(queue: Queue, budget: int) -> int:
         if share <= 0 or not group:
             break
         limit = min(share * len(group), budget - given)
+        stamps = group[0].stamps if len(group) == 1 else queue.stamps
+        if stamps is not None:
+            limit = min(limit, stamps.room(backlog))
+            if limit <= 0:
+                break
         if shelves.timed:
             limit = min(limit, backlog.stretch())
         positions, messages, redelivered = backlog.pop(limit, DISPATCH_BYTES_MAX * len(group))

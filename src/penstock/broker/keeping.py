@@ -2,24 +2,27 @@
 
 Place in the chain: inside queue.py, on the way to store/store.py. Persistent messages are deposited as they arrive;
 those that are confirmed, are confirmed when the store has synced them. Whatever leaves the queue for good is removed.
+The marks of producers go with the messages that moved them: one is on disk if and only if the other is.
 Not here: the disk (store/), what is held in RAM (paging.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.content import FLAGS_OFFSET, body_size, properties_end
 from penstock.amqp.decoder import Message
 from penstock.amqp.properties import PERSISTENT, delivery_mode_of
 from penstock.broker.casts import NO_TTL, Arrival
+from penstock.broker.duplicates import Duplicates
+from penstock.broker.producers import Producers, Publishing, highest
 from penstock.credit import Link
 from penstock.store.deposit import Deposit
 from penstock.store.log import LEVEL_SHIFT, QueueLog
 from penstock.store.ranges import union
-from penstock.store.record import Range
+from penstock.store.record import Marks, Range
 from penstock.store.recovery import RecoveredLog
 from penstock.store.store import MessageStore
 
@@ -61,13 +64,14 @@ class Pending:
 
 
 class Keeping:
-    __slots__ = ("_dying", "_link", "_queue", "_store", "log", "mixed", "newest")
+    __slots__ = ("_dying", "_link", "_producers", "_queue", "_store", "log", "mixed", "newest")
 
     def __init__(self, queue: Queue, store: MessageStore, log: QueueLog) -> None:
         self._queue = queue
         self._store = store
         self._link: Link | None = None
         self._dying: set[int] = set()  # positions of dead letters that are on their way
+        self._producers = Producers()  # by persistent messages alone: what came of others is gone after a crash
         self.log = log
         self.newest = NOTHING if log.is_empty() else 1 << 62  # the largest position that was deposited
         self.mixed = False  # transient messages are, or were, among those in RAM
@@ -126,8 +130,20 @@ class Keeping:
         if size > below:
             large = [at for at, (_, wire) in enumerate(messages) if len(wire) > below and body_size(wire) >= below]
         deadlines = _deadlines(ttl_of[start:stop]) if ttl_of is not None else None
+        marks: Marks | None = None
+        if arrival.publishings is not None:
+            marks = highest(arrival.publishings[start:stop])
+            self._producers.restore(marks)
         self.newest = max(self.newest, first + stop - start - 1)
-        self._store.deposit(Deposit(self.log, self._link, first, messages, size, large, deadlines, pending))
+        self._store.deposit(Deposit(self.log, self._link, first, messages, size, large, deadlines, pending, marks))
+
+    def is_known(self, publishing: Publishing) -> bool:
+        """Whether this message, or a later one of its producer, was deposited before."""
+        return self._producers.is_known(*publishing)
+
+    def when_synced(self, then: Callable[[], None]) -> None:
+        """Call this when all that was deposited until now is on disk."""
+        self._store.when_synced(then)
 
     def remove(self, positions: Sequence[int]) -> None:
         """These have left the queue for good."""
@@ -178,8 +194,16 @@ class Keeping:
     def redelivered_below(self) -> dict[int, int]:
         return {level: backlog.undelivered() for level, backlog in enumerate(self._queue.shelves.levels)}
 
-    def restore(self, recovered: RecoveredLog) -> None:
-        """What the disk has of this queue at the start waits in it, on disk."""
+    def marks(self) -> Marks:
+        return self._producers.marks()
+
+    def restore(self, recovered: RecoveredLog, reserved: int = 0) -> None:
+        """What the disk has of this queue at the start waits in it, on disk. So many positions of each priority are
+        not given again, whether the disk has them or not: in an earlier life they may have been told to consumers."""
+        if recovered.marks:
+            self._producers.restore(recovered.marks)
+            self._queue.duplicates = Duplicates(self._queue)
+            self._queue.duplicates.producers.restore(recovered.marks)
         for level, backlog in enumerate(self._queue.shelves.levels):
             start, end = level << LEVEL_SHIFT, level + 1 << LEVEL_SHIFT
             ranges = [(first, stop) for first, stop in recovered.living if start <= first < end]
@@ -188,7 +212,7 @@ class Keeping:
                 ranges,
                 count,
                 self.log.content_bytes(level, ranges) - count * FRAMING_BYTES if backlog.measured else 0,
-                recovered.ends.get(level, start),
+                max(recovered.ends.get(level, start), start + reserved),
                 recovered.redelivered_below.get(level, start),
             )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.amqp.table import Table, Value
+from penstock.broker.age import age_ms
 from penstock.broker.arguments import MARK_SPELLINGS
 from penstock.broker.ledger import Json
 from penstock.credit import Watermark
@@ -31,11 +32,13 @@ class Options:
         "delivery_limit",
         "expires_ms",
         "lazy",
+        "max_age_ms",
         "max_length",
         "max_length_bytes",
         "max_priority",
         "message_ttl_ms",
         "overflow",
+        "segment_bytes",
         "single_active",
         "watermark",
     )
@@ -52,6 +55,8 @@ class Options:
         self.dead_letter_key = _word("dead-letter-routing-key", arguments, settings)
         self.max_priority = max(0, _integer(arguments.get("x-max-priority")))
         self.single_active = arguments.get("x-single-active-consumer") is True
+        self.max_age_ms = _age("max-age", arguments, settings)
+        self.segment_bytes = max(0, _number("stream-max-segment-size-bytes", arguments, settings))  # 0: as we like
         self.watermark = self._watermark(arguments, settings)  # None: never saturated
 
     def has_limit(self) -> bool:
@@ -122,6 +127,13 @@ def _stop(name: str, arguments: Table, settings: Mapping[str, Json]) -> int:
     """As a number, but 0 is no mark, and so never the smaller one."""
     argument, setting = _argument(name, arguments), _setting(name, settings)
     return max(argument, setting) if min(argument, setting) <= 0 else min(argument, setting)
+
+
+def _age(name: str, arguments: Table, settings: Mapping[str, Json]) -> int:
+    """In milliseconds; of two, the shorter one."""
+    given = (arguments.get(f"x-{name}"), settings.get(name))
+    ages = [age_ms(age) for age in given if isinstance(age, str)]
+    return min((age for age in ages if age >= 0), default=NONE)
 
 
 def _word(name: str, arguments: Table, settings: Mapping[str, Json]) -> str | None:

@@ -24,6 +24,7 @@ class Peer(Protocol):
     outbox: Outbox
     frame_max: int
     notify_cancel: bool  # the client understands a basic.cancel from the server
+    numbers: bool  # its publishes may be numbered, to be told from their copies; others only pass such headers on
     exclusive_queues: dict[Queue, None]
 
     def fail(self, error: CloseConnection) -> None:

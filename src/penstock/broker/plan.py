@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import CloseChannel, CloseConnection
 from penstock.amqp.table import SHORT_STRING_BYTES_MAX, Table
-from penstock.broker.arguments import QUEUE_TYPES_TO_COME, check_queue_arguments
+from penstock.broker.arguments import QUEUE_TYPES_TO_COME, STREAM, check_queue_arguments, check_stream_flags
 from penstock.broker.exchange import DIRECT, FANOUT, TOPIC, TYPES, Binding, Exchange, check_alternate
-from penstock.broker.ledger import Json
+from penstock.broker.ledger import NO_LEDGER, Json
 from penstock.broker.password import NO_PASSWORD
 from penstock.broker.plain import plain_table, table_of
 from penstock.broker.policy import Policy, PolicyError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = ("max-connections", "max-queues")
-APPLY_TO_OTHERS: Final = ("quorum_queues", "streams")  # of policies for queue types that are not here
+APPLY_TO_OTHERS: Final = ("quorum_queues",)  # of policies for queue types that are not here
 OWN_EXCHANGES: Final = frozenset(name for name, _ in PREDECLARED)
 SINGULAR: Final = {
     "users": "user",
@@ -337,8 +337,15 @@ class Plan:
             if kind in QUEUE_TYPES_TO_COME:
                 self.warnings.append(f"{entry.what} is left out: {kind!s} queues are not supported")
                 continue
+            if kind == STREAM:
+                if self._broker.vault is None and self._broker.ledger is NO_LEDGER:
+                    self.warnings.append(f"{entry.what} is left out: a stream needs a broker with a data directory")
+                    continue
+                arguments["x-queue-type"] = STREAM
             try:
                 check_queue_arguments("it", arguments)
+                if kind == STREAM:
+                    check_stream_flags("it", entry.flag("durable"), False, entry.flag("auto_delete"))
             except (CloseChannel, CloseConnection) as error:
                 raise entry.error(_reason(error)) from None
             self.queues.setdefault(

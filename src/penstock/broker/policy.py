@@ -18,7 +18,13 @@ from penstock.broker.ledger import Json
 
 QUEUES: Final = "queues"
 EXCHANGES: Final = "exchanges"
-APPLY_TO: Final = ("all", QUEUES, EXCHANGES, "classic_queues")
+STREAMS: Final = "streams"
+APPLIES: Final = {  # which words after apply-to mean a thing of this kind
+    QUEUES: ("all", QUEUES, "classic_queues"),
+    STREAMS: ("all", QUEUES, STREAMS),
+    EXCHANGES: ("all", EXCHANGES),
+}
+APPLY_TO: Final = ("all", QUEUES, EXCHANGES, "classic_queues", STREAMS)
 PATTERN_LENGTH_MAX: Final = 1024  # patterns are for people
 
 EFFECTIVE: Final = frozenset(
@@ -28,10 +34,12 @@ EFFECTIVE: Final = frozenset(
         "dead-letter-routing-key",
         "delivery-limit",
         "expires",
+        "max-age",
         "max-length",
         "max-length-bytes",
         "message-ttl",
         "overflow",
+        "stream-max-segment-size-bytes",
         *MARK_SPELLINGS,
     )
 )
@@ -48,14 +56,12 @@ IDLE: Final = frozenset(
         "ha-sync-batch-size",
         "ha-sync-mode",
         "initial-cluster-size",
-        "max-age",
         "max-in-memory-bytes",
         "max-in-memory-length",
         "queue-leader-locator",
         "queue-master-locator",
         "queue-mode",
         "queue-version",
-        "stream-max-segment-size-bytes",
         "target-group-size",
     )
 )
@@ -104,8 +110,7 @@ class Policy:
         self.priority = priority
 
     def matches(self, kind: str, name: str) -> bool:
-        applies = self.apply_to in ("all", kind) or (kind == QUEUES and self.apply_to == "classic_queues")
-        return applies and self._regex.search(name) is not None
+        return self.apply_to in APPLIES[kind] and self._regex.search(name) is not None
 
     def body(self, vhost: str) -> dict[str, Json]:
         """As RabbitMQ's definitions have it."""

@@ -47,14 +47,16 @@ from penstock.broker.casts import (
     Unsubscribe,
     answer_as_deleted,
 )
-from penstock.broker.consumer import Consumer
+from penstock.broker.consumer import cancel_all
 from penstock.broker.deadletter import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED, DeadLetters
 from penstock.broker.dispatch import dispatch
+from penstock.broker.duplicates import Duplicates, arrive_once
 from penstock.broker.keeping import Keeping
 from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
 from penstock.broker.paging import Paging
 from penstock.broker.saturation import renewed
 from penstock.broker.shelves import Dead, Shelves
+from penstock.broker.stamps import Stamps
 from penstock.broker.subscribers import Subscribers
 from penstock.broker.vacancy import Vacancy
 from penstock.broker.wakeup import Wakeup
@@ -77,6 +79,7 @@ class Queue(Stage):
         "auto_delete",
         "deleted",
         "delivered_count",
+        "duplicates",
         "durable",
         "exclusive",
         "keeping",
@@ -88,6 +91,7 @@ class Queue(Stage):
         "published_count",
         "queue_name",
         "shelves",
+        "stamps",
         "subscribers",
         "unacked",
         "vhost_name",
@@ -132,6 +136,8 @@ class Queue(Stage):
         self._wakeup = Wakeup(scheduler.clock, self.mailbox.wake)
         self.keeping: Keeping | None = None  # only durable queues of a broker with a store have one
         self.paging: Paging | None = None  # only queues of a broker with a store have one
+        self.duplicates: Duplicates | None = None  # only queues whose producers number their messages have them
+        self.stamps: Stamps | None = None  # only queues with a consumer that wants to know positions have them
         self.marks = renewed(None, self)  # only queues with watermarks, or a maximum that blocks, have them
         self._vacancy = Vacancy(self._clock, self._vacate)
         self._vacancy.apply(self.options, in_use=False)
@@ -148,7 +154,10 @@ class Queue(Stage):
 
     def take(self, item: Cast) -> int:
         if type(item) is Arrival:
-            self._arrive(item)
+            if item.publishings is None:
+                self.arrive(item)
+            else:
+                arrive_once(self, item)
             return len(item.messages)
         if type(item) is Settled:
             self._settle(item)
@@ -220,7 +229,8 @@ class Queue(Stage):
 
     # Messages in.
 
-    def _arrive(self, item: Arrival) -> None:
+    def arrive(self, item: Arrival) -> Arrival:
+        """Take these messages, or refuse some; what was taken."""
         count = len(item.messages)
         if self.marks is not None:
             self.marks.expect(item)
@@ -241,6 +251,7 @@ class Queue(Stage):
             self.confirm(item, positions)
             if item.burial is not None:
                 item.burial.arrived()
+        return item
 
     def _keep(self, item: Arrival, positions: Sequence[int], keeping: Keeping) -> bool:
         """Have the store keep it; whether its confirms, or the queue it died in, wait for that."""
@@ -283,7 +294,7 @@ class Queue(Stage):
             if fits:
                 ttl_ms = item.ttls_ms[at] if item.ttls_ms else NO_TTL
                 positions += shelves.append((message,), len(message[1]), (ttl_ms,) if item.ttls_ms else None)
-                taken.add(message, number, ttl_ms)
+                taken.add(message, number, ttl_ms, item.publishings[at] if item.publishings else None)
             else:
                 dead[1].append(message)
                 if number:
@@ -391,7 +402,7 @@ class Queue(Stage):
         consumer = item.consumer
         if not consumer.active:  # its channel closed in the meantime
             return
-        if self._in_exclusive_use(consumer):
+        if self.subscribers.refuses(consumer):
             consumer.channel.refuse(
                 consumer,
                 CloseChannel(
@@ -402,11 +413,6 @@ class Queue(Stage):
         self.subscribers.add(consumer)
         self.was_consumed = True
         consumer.channel.answer(None if item.nowait else BasicConsumeOk(consumer.tag))
-
-    def _in_exclusive_use(self, consumer: Consumer) -> bool:
-        if consumer.exclusive and (self.subscribers.count or self.options.single_active):
-            return True
-        return self.subscribers.has_exclusive()
 
     def _unsubscribe(self, item: Unsubscribe) -> None:
         consumer = item.consumer
@@ -453,10 +459,10 @@ class Queue(Stage):
         for consumer in consumers:
             consumer.active = False
         if asker is None:
-            _cancel(consumers)
+            cancel_all(consumers)
         else:
             asker.vhost.ledger.after_commit(partial(asker.answer, ok))
-            asker.vhost.ledger.after_commit(partial(_cancel, consumers))
+            asker.vhost.ledger.after_commit(partial(cancel_all, consumers))
         waiting = list(self.mailbox.ordinary)
         self.mailbox.ordinary.clear()
         for item in waiting:
@@ -488,8 +494,3 @@ class Queue(Stage):
     def __repr__(self) -> str:
         blocked_by = "{" + ", ".join(map(str, self.blocked_by)) + "}"
         return f"<Queue {self.queue_name} ready={self.count()} unacked={len(self.unacked)} blocked_by={blocked_by}>"
-
-
-def _cancel(consumers: list[Consumer]) -> None:
-    for consumer in consumers:
-        consumer.channel.cancelled(consumer)

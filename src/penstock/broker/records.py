@@ -29,7 +29,7 @@ OPERATOR_POLICY: Final = "operator_policy"
 PARAMETER: Final = "parameter"
 GLOBAL_PARAMETER: Final = "global_parameter"
 VHOST_LIMIT: Final = "vhost_limit"
-QUEUE_LOG: Final = "queue_log"  # under which number the message store knows a queue; no part of a document
+QUEUE_LOG: Final = "queue_log"  # under which number the store knows a queue, and what is reserved; in no document
 
 
 def queue_is_kept(queue: Queue) -> bool:
@@ -45,6 +45,14 @@ def binding_is_kept(binding: Binding) -> bool:
 def record_queue(ledger: Ledger, vhost: str, queue: Queue) -> None:
     if queue_is_kept(queue):
         ledger.put(QUEUE, (vhost, queue.queue_name), queue_body(vhost, queue))
+
+
+def record_log(ledger: Ledger, vhost: str, queue_name: str, id_: int, reserved: int = 0) -> None:
+    """Under which number the message store knows the queue; and how many of its positions no other message gets."""
+    body: dict[str, Json] = {"id": id_}
+    if reserved:
+        body["reserved"] = reserved
+    ledger.put(QUEUE_LOG, (vhost, queue_name), body)
 
 
 def record_exchange(ledger: Ledger, vhost: str, exchange: Exchange) -> None:

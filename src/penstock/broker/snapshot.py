@@ -15,6 +15,7 @@ from penstock.broker.ledger import Json
 from penstock.broker.peer import Peer
 from penstock.broker.plain import plain_table
 from penstock.broker.queue import Queue
+from penstock.broker.stream import Stream
 from penstock.credit import Stage
 
 NS_PER_S: Final = 1e9
@@ -39,6 +40,7 @@ def queue_view(vhost_name: str, queue: Queue) -> dict[str, Json]:
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive,
         "arguments": plain_table(queue.arguments),
+        "type": "stream" if isinstance(queue, Stream) else "classic",
         "state": _state(queue),
         "blocked_by": _reasons(queue),
         "consumers": len(queue.subscribers),
@@ -48,6 +50,21 @@ def queue_view(vhost_name: str, queue: Queue) -> dict[str, Json]:
         "messages_paged_out": paged,
         "messages_ram": ready + unacked - paged,
         "saturation": _saturation(queue),
+        "stream": _stream(queue),
+    }
+
+
+def _stream(queue: Queue) -> dict[str, Json] | None:
+    """None: it is none."""
+    if not isinstance(queue, Stream):
+        return None
+    log = queue.log
+    return {
+        "first_offset": log.first,
+        "next_offset": log.synced,
+        "segments": len(log.segments),
+        "bytes": log.bytes,
+        "producers": len(log.producers),
     }
 
 

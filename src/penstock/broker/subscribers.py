@@ -72,6 +72,10 @@ class Subscribers:
                 return True
         return False
 
+    def refuses(self, consumer: Consumer) -> bool:
+        """Whether it cannot be one of them: it wants to be alone and is not, or another one is."""
+        return (consumer.exclusive and (self.count > 0 or self.single_active)) or self.has_exclusive()
+
     def clear(self) -> list[Consumer]:
         """Let all go; who they were."""
         consumers = self.all()

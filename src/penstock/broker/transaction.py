@@ -13,6 +13,7 @@ from penstock.amqp.close import PRECONDITION_FAILED, CloseChannel
 from penstock.amqp.decoder import Message
 from penstock.broker.confirms import Confirms
 from penstock.broker.deliveries import Delivery, settle
+from penstock.broker.producers import Publishing
 
 if TYPE_CHECKING:
     from penstock.broker.consumer import Consumer
@@ -24,12 +25,13 @@ POSTED_BYTES: Final = 256  # about what an empty message costs while it waits
 
 
 class Posted:
-    """One publish that waits for the commit."""
+    """One publish, routed; in a transaction it waits for the commit."""
 
-    __slots__ = ("message", "queues", "ttl_ms")
+    __slots__ = ("message", "publishing", "queues", "ttl_ms")
 
-    def __init__(self, message: Message, queues: tuple[Queue, ...], ttl_ms: int) -> None:
+    def __init__(self, message: Message, queues: tuple[Queue, ...], ttl_ms: int, publishing: Publishing | None) -> None:
         self.message = message
+        self.publishing = publishing
         self.queues = queues
         self.ttl_ms = ttl_ms
 
@@ -45,13 +47,13 @@ class Transaction:
         self.is_committing = False
         self.failed = False
 
-    def post(self, message: Message, queues: tuple[Queue, ...], ttl_ms: int) -> None:
-        self._bytes += len(message[1]) + POSTED_BYTES
+    def post(self, posted: Posted) -> None:
+        self._bytes += len(posted.message[1]) + POSTED_BYTES
         if self._bytes > TRANSACTION_BYTES_MAX:
             raise CloseChannel(
                 PRECONDITION_FAILED, f"transaction larger than {TRANSACTION_BYTES_MAX} bytes; commit more often"
             )
-        self._posted.append(Posted(message, queues, ttl_ms))
+        self._posted.append(posted)
 
     def settle(self, taken: list[tuple[int, Delivery]], outcome: int) -> None:
         self._settled.append((outcome, taken))

@@ -10,11 +10,19 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from penstock.amqp.close import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED, RESOURCE_LOCKED, CloseChannel
+from penstock.amqp.close import (
+    ACCESS_REFUSED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    CloseChannel,
+    CloseConnection,
+)
 from penstock.amqp.method import ExchangeDeclare, QueueDeclare
 from penstock.amqp.properties import Properties
 from penstock.amqp.table import Table
-from penstock.broker.arguments import MARKS, check_queue_arguments
+from penstock.broker.arguments import MARKS, STREAM, check_queue_arguments, check_stream_flags
 from penstock.broker.deadletter import DeadLetters
 from penstock.broker.equivalence import check_arguments, check_flag
 from penstock.broker.exchange import (
@@ -29,7 +37,7 @@ from penstock.broker.exchange import (
 )
 from penstock.broker.ledger import NO_LEDGER, Json, Ledger
 from penstock.broker.options import Options
-from penstock.broker.policy import EXCHANGES, QUEUES, Policies, Policy
+from penstock.broker.policy import EXCHANGES, QUEUES, STREAMS, Policies, Policy
 from penstock.broker.queue import Queue
 from penstock.broker.records import (
     drop_binding,
@@ -40,6 +48,7 @@ from penstock.broker.records import (
     record_queue,
 )
 from penstock.broker.rules import DIRECT_REPLY
+from penstock.broker.stream import Stream
 from penstock.broker.vault import Vault
 from penstock.credit import Block, Hop
 from penstock.runtime import Scheduler
@@ -58,6 +67,7 @@ PREDECLARED: Final = (
 )
 QUEUE_ARGUMENTS: Final = (  # compared on redeclare, as RabbitMQ does, and watermarks; others are not
     "x-expires",
+    "x-max-age",
     "x-message-ttl",
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",
@@ -165,8 +175,16 @@ class VHost:
         if queue is not None:
             self._check_same_queue(queue, method, peer)
             return queue
+        is_stream = method.arguments.get("x-queue-type") == STREAM
+        if is_stream and not name:
+            raise CloseChannel(PRECONDITION_FAILED, "Cannot declare a server-named queue for type rabbit_stream_queue")
         name = name or "amq.gen-" + secrets.token_urlsafe(16)
-        check_queue_arguments(f"queue '{name}' in vhost '{self.name}'", method.arguments)
+        where = f"queue '{name}' in vhost '{self.name}'"
+        check_queue_arguments(where, method.arguments)
+        if is_stream:
+            check_stream_flags(where, method.durable, method.exclusive, method.auto_delete)
+            if self.vault is None:
+                raise CloseConnection(NOT_IMPLEMENTED, f"{where}: a stream needs a broker with a data directory")
         self._check_queue_limit(name)
         queue = self.add_queue(name, method.durable, method.auto_delete, method.arguments, method.exclusive, peer)
         if method.exclusive:
@@ -183,31 +201,41 @@ class VHost:
         peer: Peer | None = None,
     ) -> Queue:
         """Make and record it; whoever calls has checked name and arguments."""
-        queue = Queue(
-            name,
-            self.name,
-            self._scheduler,
-            self._forget_queue,
-            durable,
-            exclusive,
-            auto_delete,
-            arguments,
-            peer if exclusive else None,
-            self._block_log,
-            Options(arguments, self.policies.settings(QUEUES, name)),
-            self._dead_letters,
-        )
+        if arguments.get("x-queue-type") == STREAM and self.vault is not None:
+            queue = self._make_stream(name, arguments, self.vault)
+        else:  # a stream too, of a broker that only looks at its definitions
+            queue = Queue(
+                name,
+                self.name,
+                self._scheduler,
+                self._forget_queue,
+                durable,
+                exclusive,
+                auto_delete,
+                arguments,
+                peer if exclusive else None,
+                self._block_log,
+                Options(arguments, self.policies.settings(QUEUES, name)),
+                self._dead_letters,
+            )
+            if self.vault is not None:
+                self.vault.equip(self.name, queue)
         queue.mailbox.delay_us = self._queue_delay_us
-        if self.vault is not None:
-            self.vault.equip(self.name, queue)
         self.queues[name] = queue
         self.version += 1
         record_queue(self.ledger, self.name, queue)
-        if queue.keeping is not None:
+        if queue.keeping is not None or isinstance(queue, Stream):
             # Its messages are safe only when it is itself: until then it takes none, so it confirms none.
             queue.mailbox.hold()
             self.ledger.after_commit(queue.mailbox.release)
         return queue
+
+    def _make_stream(self, name: str, arguments: Table, vault: Vault) -> Queue:
+        options = Options(arguments, self.policies.settings(STREAMS, name))
+        log, store = vault.stream_log(self.name, name), vault.store
+        return Stream(
+            name, self.name, self._scheduler, self._forget_queue, arguments, self._block_log, options, store, log
+        )
 
     def _check_queue_limit(self, name: str) -> None:
         limit = self.limits.get("max-queues", -1)
@@ -237,9 +265,10 @@ class VHost:
         where = f"queue '{queue.queue_name}' in vhost '{self.name}'"
         check_flag("durable", where, method.durable, queue.durable)
         check_flag("auto_delete", where, method.auto_delete, queue.auto_delete)
-        check_arguments(
-            QUEUE_ARGUMENTS, where, DEFAULT_ARGUMENTS | method.arguments, DEFAULT_ARGUMENTS | queue.arguments
-        )
+        received, current = method.arguments, queue.arguments
+        if not isinstance(queue, Stream) and received.get("x-queue-type") != STREAM:
+            received, current = DEFAULT_ARGUMENTS | received, DEFAULT_ARGUMENTS | current
+        check_arguments(QUEUE_ARGUMENTS, where, received, current)
 
     def _forget_queue(self, queue: Queue) -> None:
         """Called by a queue that is being deleted."""
@@ -375,7 +404,8 @@ class VHost:
 
     def _apply_policies(self) -> None:
         for name, queue in self.queues.items():
-            queue.apply(Options(queue.arguments, self.policies.settings(QUEUES, name)))
+            kind = STREAMS if isinstance(queue, Stream) else QUEUES
+            queue.apply(Options(queue.arguments, self.policies.settings(kind, name)))
         for exchange in self.exchanges.values():
             self._apply_to_exchange(exchange)
         self.version += 1

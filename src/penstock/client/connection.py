@@ -61,6 +61,7 @@ CAPABILITIES: Table = {
     "publisher_confirms": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
+    "penstock.deduplication": True,  # who numbers its messages means it
 }
 # Asked for by a publisher only: others would find these methods among their deliveries.
 NOTICES: Table = {"connection.blocked": True, "penstock.flow": True}

@@ -79,6 +79,7 @@ class Connection(asyncio.Protocol):
         "mechanism",
         "name",
         "notify_cancel",
+        "numbers",
         "outbox",
         "reader",
         "state",
@@ -102,6 +103,7 @@ class Connection(asyncio.Protocol):
         self.user = ""
         self.frame_max = 0
         self.notify_cancel = False
+        self.numbers = False
         self.is_loopback = False
         self.is_tls = False
         self.certificate_user: str | None = None  # by tls.user_from, if the client gave a certificate
@@ -278,6 +280,8 @@ class Connection(asyncio.Protocol):
     def introduce(self, properties: Table) -> None:
         self.client_properties = properties
         self.notify_cancel = self.capability("consumer_cancel_notify")
+        # Who publishes again what it consumed, headers and all, does not mean to say that it comes again.
+        self.numbers = self._decoder.numbers = self.capability("penstock.deduplication")
         name = properties.get("connection_name")
         if isinstance(name, str) and name:
             self.name = f"{self.name} {name}"

@@ -64,6 +64,10 @@ def server_properties() -> Table:
             "authentication_failure_close": True,
             "per_consumer_qos": True,
             "direct_reply_to": True,
+            # What RabbitMQ has not, for clients that ask before they use it (docs/protocol.md).
+            "penstock.deduplication": True,
+            "penstock.sequence": True,
+            "penstock.streams": True,
         },
         "cluster_name": "penstock",
         "copyright": "The Penstock authors",

@@ -364,12 +364,7 @@ class Reader(Stage):
 def _split(item: Publishes, room: int, room_bytes: int) -> Publishes:
     """As much of the item as there is room for, at least one message; the item keeps the rest."""
     count = within(item.messages, item.bytes, room, room_bytes)
-    if count >= len(item.messages):
-        return item
-    head = item.first(count)
-    item.messages = item.messages[count:]
-    item.bytes -= head.bytes
-    return head
+    return item if count >= len(item.messages) else item.cut(count)
 
 
 def _parked_bytes(item: Parked) -> int:

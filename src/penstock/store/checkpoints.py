@@ -127,7 +127,8 @@ class Checkpoints:
         journals that are newer than those covered."""
         journals = list(self.journals)
         bodies = list(self._bodies.values())  # now: all that refers to them is known; of later ones it may not be yet
-        logs = [log for log in self._store.logs.values() if not log.is_empty()]
+        # A queue that is empty may have marks of producers to be kept, which are nowhere else when the journals go.
+        logs = [log for log in self._store.logs.values() if not log.is_empty() or (log.owner and log.owner.marks())]
         living: dict[int, list[Range]] = {}
         alive = dict.fromkeys(self.segments, 0)
         for at, log in enumerate(logs):
@@ -155,7 +156,8 @@ class Checkpoints:
             if not log.forgotten and log.owner is not None:
                 shelves += self._shelf(log, living[log.id], sources)
                 roots += self._root(log, living[log.id], sources)
-                states.append(State(log.id, living[log.id], log.owner.ends(), log.owner.redelivered_below()))
+                owner = log.owner
+                states.append(State(log.id, living[log.id], owner.ends(), owner.redelivered_below(), owner.marks()))
         made.append(
             Task(
                 self._directory,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.credit import Link
 from penstock.store.log import QueueLog
-from penstock.store.record import Range
+from penstock.store.record import Marks, Range
 
 
 class Origin(Protocol):
@@ -40,7 +40,7 @@ class Receipt(Protocol):
 class Deposit:
     """Messages to be kept. `large` has the indexes of those whose content goes to the shared bodies."""
 
-    __slots__ = ("deadlines", "first", "large", "link", "log", "messages", "receipt", "size")
+    __slots__ = ("deadlines", "first", "large", "link", "log", "marks", "messages", "receipt", "size")
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Deposit:
         large: Sequence[int] = (),
         deadlines: Sequence[int] | None = None,
         receipt: Receipt | None = None,
+        marks: Marks | None = None,
     ) -> None:
         self.log = log
         self.link = link
@@ -61,6 +62,7 @@ class Deposit:
         self.large = large
         self.deadlines = deadlines  # milliseconds since 1970; 0 is never
         self.receipt = receipt
+        self.marks = marks  # how far their producers have come with them
 
     def __repr__(self) -> str:
         return f"<Deposit {self.log.name} first={self.first} count={len(self.messages)}>"
@@ -103,6 +105,26 @@ class Placement:
         self.offset = offset
         self.size = size
         self.bodies = bodies  # position, file, offset, size of those that are large
+
+
+def origins_of(messages: Sequence[Content]) -> list[tuple[int, bytes]]:
+    """Of every message, as runs of the same."""
+    first = messages[0][0]
+    if first is messages[-1][0] and all(message[0] is first for message in messages):
+        return [(len(messages), first.origin())]
+    runs: list[tuple[int, bytes]] = []
+    last: object = None
+    count = 0
+    origin = b""
+    for publish, _ in messages:
+        if publish is last:
+            count += 1
+            continue
+        if count:
+            runs.append((count, origin))
+        last, count, origin = publish, 1, publish.origin()
+    runs.append((count, origin))
+    return runs
 
 
 def ranges_of(positions: Sequence[int]) -> list[Range]:

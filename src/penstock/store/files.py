@@ -87,6 +87,10 @@ class Files:
         """Nothing happens if it is not there."""
         path.unlink(missing_ok=True)
 
+    def remove_directory(self, path: Path) -> None:
+        """An empty one."""
+        path.rmdir()
+
     def sync_directory(self, path: Path) -> None:
         """Names that were made, changed or removed there survive a power loss from now on."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

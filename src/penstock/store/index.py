@@ -1,7 +1,7 @@
 """Index: the tables of sealed files, which are segments and compacted files of bodies. No I/O.
 
-A sealed file begins and ends with a SEAL, which says what the file stands for. Before the last one are INDEX and STATES
-records (of a segment) or MOVED records (of a compacted file), so that a start reads the end of the file, not all of it.
+A sealed file begins and ends with a SEAL, which says what the file stands for. Before the last one are INDEX, STATES
+and MARKS records (of a segment) or MOVED records (of a compacted file), so that a start reads the end of the file only.
 Tables are cut into records of about RECORD_BYTES, so that none of them is ever large in memory.
 Place in the chain: beside it; sealed.py writes and reads the files.
 Not here: the frame of a record (record.py).
@@ -16,7 +16,21 @@ from struct import Struct, error
 from typing import Final
 
 from penstock.store.log import Extent, StoredFile
-from penstock.store.record import INDEX, MOVED, SEAL, STATES, Damage, Range, Record, encode_record
+from penstock.store.record import (
+    INDEX,
+    MARKS,
+    MOVED,
+    SEAL,
+    STATES,
+    Damage,
+    Marks,
+    Range,
+    Record,
+    decode_marks,
+    encode_marks,
+    encode_record,
+    raise_marks,
+)
 
 RECORD_BYTES: Final = 65_536
 
@@ -25,6 +39,7 @@ _EXTENT: Final = Struct(">QII")  # queue, batches, large messages
 _STATE: Final = Struct(">QIIII")  # queue, ranges in all, the first of those here, how many are here, priorities
 _LEVEL: Final = Struct(">IQQ")  # priority, next position, redelivered below
 _MOVED: Final = Struct(">II")  # file, bodies
+_QUEUE: Final = Struct(">Q")
 _TRAILER: Final = Struct(">Q")  # where the index begins, as the last bytes of a file
 TRAILER_BYTES: Final = _TRAILER.size
 
@@ -32,6 +47,7 @@ _BATCH_BYTES: Final = 24
 _LARGE_BYTES: Final = 24
 _RANGE_BYTES: Final = 16
 _BODY_BYTES: Final = 16
+_MARKS_MOST: Final = 256  # producers in one entry: a name has at most 255 bytes
 _SWAP: Final = sys.byteorder == "little"
 
 
@@ -234,6 +250,33 @@ def decode_states(buf: bytes, record: Record, states: dict[int, KnownState]) -> 
         flat = reader.numbers("Q", 2 * here)
         if at == len(state.living):  # otherwise a part is missing, and the state stays incomplete
             state.living += zip(flat[::2], flat[1::2], strict=True)
+
+
+# How far producers have come.
+
+
+def encode_producers(marked: Iterable[tuple[int, Marks]]) -> Iterator[bytes]:
+    """Records, of (queue, marks) pairs."""
+    return _records(MARKS, _mark_parts(marked))
+
+
+def _mark_parts(marked: Iterable[tuple[int, Marks]]) -> Iterator[bytes]:
+    for queue, marks in marked:
+        pairs = list(marks.items())
+        for at in range(0, len(pairs), _MARKS_MOST):
+            yield _QUEUE.pack(queue) + encode_marks(dict(pairs[at : at + _MARKS_MOST]))
+
+
+def decode_producers(buf: bytes, record: Record, found: dict[int, Marks]) -> None:
+    """Enter what this record says."""
+    at = record.table_at
+    while at < record.data_at:
+        try:
+            queue = int(_QUEUE.unpack_from(buf, at)[0])
+            marks, at = decode_marks(buf, at + _QUEUE.size)
+        except error:
+            raise Damage("a table is too short") from None
+        raise_marks(found.setdefault(queue, {}), marks)
 
 
 # Where bodies have gone.

@@ -1,8 +1,9 @@
 """Journal: the thread that writes and syncs, for all queues at once.
 
 Place in the chain: behind store.py, which gathers; the disk is next. One piece of work is one sequential write to each
-file it touches and, if there are messages in it, one sync. While it is written the next one gathers in the store's
-mailbox, so under load many publishes share one sync, and on an idle disk nobody waits for company.
+file it touches and, if there are messages in it, one sync of these, all at the same time. While it is written the next
+one gathers in the store's mailbox, so under load many publishes share one sync, and on an idle disk nobody waits for
+company.
 
 The order that keeps the promise: all bytes of a piece of work are written, then synced, and only then is the broker's
 thread told. Work with removals alone is told when it is written, and again when it is synced, at most SYNC_WAIT_S
@@ -30,8 +31,10 @@ from penstock.store.log import StoredFile
 
 if TYPE_CHECKING:
     from penstock.store.deposit import Placement
+    from penstock.store.stream import Stretch
 
 SYNC_WAIT_S: Final = 0.2  # RabbitMQ's interval: the longest that a write nobody waits for stays unsynced
+AIDES_MAX: Final = 4  # threads that sync beside the journal's own: what a disk commits together anyway
 RETRY_S: Final = 0.5  # until a failed write is tried again: soon for a person, seldom for a full disk
 
 
@@ -64,14 +67,15 @@ class Write:
 
 
 class Work:
-    """What is written in one go. `placements` is what it means, for whoever is told when it is done."""
+    """What is written in one go. `placements` and `stretches` say what it means, to whoever is told when it is done."""
 
-    __slots__ = ("awaited", "barriers", "file", "placements", "seals", "to_sync", "writes")
+    __slots__ = ("awaited", "barriers", "file", "placements", "seals", "stretches", "to_sync", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.file: StoredFile | None = None  # of the journal, where the placements are
         self.placements: list[Placement] = []
+        self.stretches: list[Stretch] = []  # what it adds to streams
         self.barriers: list[Callable[[], None]] = []  # to be called when it is synced
         self.awaited = False  # somebody waits for the sync: it is not gathered any longer
         self.to_sync = False  # there are messages in it; what is only removed may be synced later
@@ -92,13 +96,13 @@ class Told:
 
 class Journal:
     __slots__ = (
-        "_aide",
+        "_aides",
         "_closing",
         "_directory",
         "_failed",
         "_files",
         "_inbox",
-        "_names_changed",
+        "_new_names",
         "_news",
         "_post",
         "_thread",
@@ -130,9 +134,9 @@ class Journal:
         self._told_something = threading.Event()
         self._unsynced: list[Work] = []
         self._unsynced_since = 0.0
-        self._aide: Aide | None = None  # made when it is needed first
+        self._aides: list[Aide] = []  # made when they are needed first
         self._failed = False  # something of it may not be in its place
-        self._names_changed = False
+        self._new_names: dict[Path, None] = {}  # directories to be synced
         self.retry_s = RETRY_S
         self.sync_delay_s = 0.0  # faults.store_sync_delay_ms
         self.syncs = 0
@@ -150,8 +154,8 @@ class Journal:
         self._closing.set()
         self._inbox.put(None)
         self._thread.join()
-        if self._aide is not None:
-            self._aide.close()
+        for aide in self._aides:
+            aide.close()
         self._hear()
         return not self._unsynced
 
@@ -216,9 +220,18 @@ class Journal:
             for write in work.writes:
                 target = write.target
                 if target.descriptor < 0:
-                    target.descriptor = files.create(target.file.path)
-                    self._names_changed = True
+                    self._create(target)
                 write.put(files)
+
+    def _create(self, target: Target) -> None:
+        directory = target.file.path.parent
+        if directory != self._directory:
+            self._files.make_directory(directory)
+        target.descriptor = self._files.create(target.file.path)
+        while directory != self._directory:  # each of these may be new too
+            self._new_names[directory] = None
+            directory = directory.parent
+        self._new_names[directory] = None
 
     def _sync(self) -> list[Work]:
         if not self._unsynced:
@@ -229,9 +242,9 @@ class Journal:
             if self.sync_delay_s:
                 self._closing.wait(self.sync_delay_s)
             self._sync_all([target.descriptor for target in targets])
-            if self._names_changed:
-                self._files.sync_directory(self._directory)
-                self._names_changed = False
+            for directory in self._new_names:
+                self._files.sync_directory(directory)
+            self._new_names.clear()
         except OSError as error:
             raise SyncError(error.errno, os.strerror(error.errno or 0)) from None
         self.syncs += 1
@@ -245,19 +258,22 @@ class Journal:
         return done
 
     def _sync_all(self, descriptors: list[int]) -> None:
-        """Two files, the journal and the bodies, at the same time: the disk commits both in little more than one."""
-        if len(descriptors) == 1:
-            self._files.sync(descriptors[0])
-            return
-        if self._aide is None:
-            self._aide = Aide(self._files)
-        self._aide.begin(descriptors[1:])
+        """The journal, the bodies and streams at the same time: the disk commits all in little more than one."""
+        helpers = min(len(descriptors) - 1, AIDES_MAX)
+        while len(self._aides) < helpers:
+            self._aides.append(Aide(self._files))
+        aides = self._aides[:helpers]
+        for at, aide in enumerate(aides, 1):
+            aide.begin(descriptors[at :: helpers + 1])
+        errors: list[OSError | None] = []
         try:
-            self._files.sync(descriptors[0])
+            for descriptor in descriptors[:: helpers + 1]:
+                self._files.sync(descriptor)
         finally:
-            error = self._aide.end()
-        if error is not None:
-            raise error
+            errors += [aide.end() for aide in aides]
+        for error in errors:
+            if error is not None:
+                raise error
 
     def _tell(self, told: Told) -> None:
         self._news.append(told)

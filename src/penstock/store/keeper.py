@@ -25,9 +25,9 @@ from typing import Final, NamedTuple
 from penstock.store.bodies import Moved
 from penstock.store.compact import FILE_BYTES_MIN, BodyFile, Compaction, Root, tidy
 from penstock.store.files import Files
-from penstock.store.index import Seal, encode_index, encode_states
+from penstock.store.index import Seal, encode_index, encode_producers, encode_states
 from penstock.store.log import BODIES_NAME, SEGMENT_NAME, DamagedBytes, Extent, StoredFile
-from penstock.store.record import SEGMENT, Range
+from penstock.store.record import SEGMENT, Marks, Range
 from penstock.store.sealed import Pace, SealedWriter, Stopped
 from penstock.store.segment import SegmentCopy, Sources
 
@@ -67,6 +67,7 @@ class State(NamedTuple):
     living: Sequence[Range]
     heads: Mapping[int, int]  # by priority: the position of the next message that arrives
     redelivered_below: Mapping[int, int]  # by priority: what is below this position may have been delivered once
+    marks: Marks | None = None  # how far its producers have come
 
 
 class SegmentUse(NamedTuple):
@@ -219,7 +220,10 @@ def _checkpoint(task: Task, files: Files, pace: Pace, result: Result) -> None:
             result.messages += copy.messages
             pace.breathe()
         pairs = ((id_, extent) for id_, extents in result.extents.items() for extent in extents)
-        result.bytes = writer.finish(chain(encode_index(pairs), encode_states(task.states)), result.messages)
+        states = ((state.log_id, state.living, state.heads, state.redelivered_below) for state in task.states)
+        marks = ((state.log_id, state.marks) for state in task.states if state.marks)
+        index = chain(encode_index(pairs), encode_states(states), encode_producers(marks))
+        result.bytes = writer.finish(index, result.messages)
     except BaseException:
         writer.abandon()
         raise

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from penstock.store.record import Range
+from penstock.store.record import Marks, Range
 
 if TYPE_CHECKING:
     from penstock.store.deposit import Removal
@@ -47,6 +47,10 @@ class Owner(Protocol):
 
     def redelivered_below(self) -> dict[int, int]:
         """By priority: what is below this position may have been delivered once."""
+        ...
+
+    def marks(self) -> Marks:
+        """How far the producers of its messages have come, as far as that is kept: a copy, or nothing."""
         ...
 
 

@@ -28,6 +28,7 @@ PAGES: Final = 4
 COMPACTED: Final = (
     5  # bodies that were moved; a file of its own kind, for what a client sent must not pass for its index
 )
+STREAM: Final = 6
 
 MAGIC: Final = b"\x9cPnR"  # no text has it, and no AMQP frame begins so
 HEAD: Final = Struct(">4sBBHIII")
@@ -44,8 +45,13 @@ MOVED: Final = 7  # which bodies a compacted file of bodies has, at its end
 SEAL: Final = 8  # what a segment or compacted file stands for: its first and its last record
 SYNCED: Final = 9  # everything before this in the journal was synced when it was written
 NOTHING: Final = 10  # has no meaning: it is written where there must be something to sync
+OFFSETS: Final = 11  # what is in a stream's segment up to here (streamfile.py)
+MARKS: Final = 12  # how far the producers of each queue have come, at the end of a segment (index.py)
 
-DEADLINES: Final = 1  # flag of a batch: its table has the deadline of every message
+# Flags of a batch: its table has
+DEADLINES: Final = 1  # the deadline of every message,
+STAMPED: Final = 2  # the time when it was appended to a stream,
+MARKED: Final = 4  # the highest publishing ids of producers that are in it
 
 REFERENCE_BIT: Final = 1 << 31  # in a size: the data are a reference to a body
 REFERENCE: Final = Struct(">IQII")  # file, offset of its record there, size, zero
@@ -56,11 +62,18 @@ TABLE_BYTES_MAX: Final = 67_108_864  # a longer one is a damaged length: nothing
 _BATCH: Final = Struct(">QQII")  # queue, first position, messages, runs of origins
 _REMOVED: Final = Struct(">QI")  # queue, ranges
 _RUN: Final = Struct(">IH")  # messages, bytes of their origin
+_STAMP: Final = Struct(">Q")  # milliseconds since 1970
+_MARKS: Final = Struct(">I")  # producers
+_PRODUCER: Final = Struct(">H")  # bytes of its name
+_MARK: Final = Struct(">q")  # a publishing id; AMQP's is signed
 _QUEUE: Final = Struct(">Q")
 _BODY: Final = Struct(">IIQ")  # crc32 of the content; the file and the offset it is known by
 BODY_HEAD_BYTES: Final = HEAD_BYTES + _BODY.size
 
+PRODUCER_BYTES_MAX: Final = 65_535  # of a producer's name; whoever takes marks from clients must see to it
+
 Range = tuple[int, int]  # first, and the one behind the last
+Marks = dict[str, int]  # the highest publishing id by producer
 
 
 class Damage(Exception):
@@ -157,33 +170,75 @@ def encode_batch(
     contents: Sequence[bytes],
     large: Sequence[int] = (),
     deadlines: Sequence[int] | None = None,
+    stamp_ms: int = -1,
+    marks: Marks | None = None,
 ) -> bytes:
     """The whole record. `contents` at the indexes in `large` are references; deadlines are milliseconds since 1970, 0
-    is never."""
+    is never. A stamp below 0 is none."""
     count = len(contents)
     sizes = list(map(len, contents))
     data_bytes = sum(sizes)
     for at in large:
         sizes[at] |= REFERENCE_BIT
-    parts = [
-        _BATCH.pack(queue, first, count, len(origins)),
-        pack(f">{count}I", *sizes),
-        pack(f">{count}I", *map(crc32, contents)),
-    ]
     flags = 0
+    parts = [_BATCH.pack(queue, first, count, len(origins))]
+    if stamp_ms >= 0:
+        flags |= STAMPED
+        parts.append(_STAMP.pack(stamp_ms))
+    parts.append(pack(f">{count}I", *sizes))
+    parts.append(pack(f">{count}I", *map(crc32, contents)))
     if deadlines is not None:
-        flags = DEADLINES
+        flags |= DEADLINES
         parts.append(pack(f">{count}Q", *deadlines))
     for messages, origin in origins:
         parts += (_RUN.pack(messages, len(origin)), origin)
+    if marks:
+        flags |= MARKED
+        parts.append(encode_marks(marks))
     head = encode_record(BATCH, flags, b"".join(parts), data_bytes)
     return b"".join((head, *contents))
+
+
+def encode_marks(marks: Marks) -> bytes:
+    """As a table has them at its end."""
+    parts = [_MARKS.pack(len(marks))]
+    for producer, mark in marks.items():
+        name = producer.encode("utf-8", "surrogateescape")
+        parts += (_PRODUCER.pack(len(name)), name, _MARK.pack(mark))
+    return b"".join(parts)
+
+
+def decode_marks(buf: bytes, at: int) -> tuple[Marks, int]:
+    """The marks at this offset of a buffer, in order, and where they end; struct's error if it ends before they do."""
+    marks: Marks = {}
+    (count,) = _MARKS.unpack_from(buf, at)
+    at += _MARKS.size
+    for _ in range(count):
+        (size,) = _PRODUCER.unpack_from(buf, at)
+        at += _PRODUCER.size
+        name = buf[at : at + size].decode("utf-8", "surrogateescape")
+        at += size
+        (marks[name],) = _MARK.unpack_from(buf, at)
+        at += _MARK.size
+    return marks, at
 
 
 class Batch:
     """A batch as it was read. Nothing of the data is looked at before it is asked for."""
 
-    __slots__ = ("count", "deadlines", "first", "large", "origins", "queue", "record", "sizes", "sums")
+    __slots__ = (
+        "count",
+        "deadlines",
+        "first",
+        "large",
+        "marks",
+        "origins",
+        "queue",
+        "record",
+        "sizes",
+        "stamp_ms",
+        "sums",
+    )
 
     def __init__(self, buf: bytes, record: Record) -> None:
         self.record = record
@@ -194,6 +249,10 @@ class Batch:
             self.queue, self.first, self.count, runs = _BATCH.unpack_from(buf, record.table_at)
             at = record.table_at + _BATCH.size
             count = self.count
+            self.stamp_ms = -1  # none
+            if record.flags & STAMPED:
+                (self.stamp_ms,) = _STAMP.unpack_from(buf, at)
+                at += _STAMP.size
             self.sizes: tuple[int, ...] = unpack_from(f">{count}I", buf, at)
             at += 4 * count
             self.sums: tuple[int, ...] = unpack_from(f">{count}I", buf, at)
@@ -208,6 +267,9 @@ class Batch:
                 at += _RUN.size
                 self.origins.append((messages, buf[at : at + size]))
                 at += size
+            self.marks: Marks | None = None
+            if record.flags & MARKED:
+                self.marks, at = decode_marks(buf, at)
         except error:
             raise Damage("a batch's table is too short") from None
         # Each reference adds its bit to the sum of the sizes, and nothing else may.
@@ -253,9 +315,10 @@ class Batch:
 
 
 class Slab:
-    """A batch, or a part of one, whose tables are left as bytes, to be copied without a look at messages."""
+    """A batch, or a part of one, whose tables are left as bytes, to be copied without a look at messages. It has no
+    stamp: those of streams are never copied."""
 
-    __slots__ = ("count", "data", "deadlines", "first", "origins", "queue", "sizes", "sums")
+    __slots__ = ("count", "data", "deadlines", "first", "marks", "origins", "queue", "sizes", "sums")
 
     def __init__(
         self,
@@ -267,6 +330,7 @@ class Slab:
         deadlines: bytes | None,
         origins: list[tuple[int, bytes]],
         data: bytes,
+        marks: Marks | None = None,
     ) -> None:
         self.queue = queue
         self.first = first
@@ -276,6 +340,7 @@ class Slab:
         self.deadlines = deadlines
         self.origins = origins
         self.data = data
+        self.marks = marks
 
     def end(self) -> int:
         return self.first + self.count
@@ -286,6 +351,8 @@ def decode_slab(buf: bytes, record: Record) -> Slab:
     try:
         queue, first, count, runs = _BATCH.unpack_from(buf, at)
         at += _BATCH.size
+        if record.flags & STAMPED:
+            at += _STAMP.size
         sizes = buf[at : at + 4 * count]
         sums = buf[at + 4 * count : at + 8 * count]
         at += 8 * count
@@ -299,15 +366,19 @@ def decode_slab(buf: bytes, record: Record) -> Slab:
             at += _RUN.size
             origins.append((messages, buf[at : at + size]))
             at += size
+        marks: Marks | None = None
+        if record.flags & MARKED:
+            marks, at = decode_marks(buf, at)
     except error:
         raise Damage("a batch's table is too short") from None
     if at != record.data_at or not count or sum(run[0] for run in origins) != count:
         raise Damage("a batch's table contradicts itself")
-    return Slab(queue, first, count, sizes, sums, deadlines, origins, buf[at : record.end()])
+    return Slab(queue, first, count, sizes, sums, deadlines, origins, buf[at : record.end()], marks)
 
 
 def encode_slabs(slabs: Sequence[Slab]) -> list[bytes]:
-    """One record of slabs that follow each other, all with deadlines or all without: its head and table, and data."""
+    """One record of slabs that follow each other, all with deadlines or all without: its head and table, and data. It
+    has the marks of all of them."""
     origins: list[tuple[int, bytes]] = []
     for slab in slabs:
         for messages, origin in slab.origins:
@@ -323,9 +394,24 @@ def encode_slabs(slabs: Sequence[Slab]) -> list[bytes]:
     table += deadlines
     for messages, origin in origins:
         table += (_RUN.pack(messages, len(origin)), origin)
+    flags = DEADLINES if deadlines else 0
+    marks: Marks = {}
+    for slab in slabs:
+        if slab.marks:
+            raise_marks(marks, slab.marks)
+    if marks:
+        flags |= MARKED
+        table.append(encode_marks(marks))
     data = [slab.data for slab in slabs]
-    head = encode_record(BATCH, DEADLINES if deadlines else 0, b"".join(table), sum(map(len, data)))
+    head = encode_record(BATCH, flags, b"".join(table), sum(map(len, data)))
     return [head, *data]
+
+
+def raise_marks(marks: Marks, by: Marks) -> None:
+    """The producers in `by` become the last ones, so that the first is the one not heard of for longest."""
+    for producer, mark in by.items():
+        known = marks.pop(producer, mark)
+        marks[producer] = max(known, mark)
 
 
 # What is gone.

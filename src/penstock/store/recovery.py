@@ -30,9 +30,11 @@ from penstock.store.record import (
     JOURNAL,
     SEGMENT,
     Damage,
+    Marks,
     NewerFormat,
     Range,
     check_file_head,
+    raise_marks,
 )
 from penstock.store.replay import Replay, Trace, Traces
 from penstock.store.scan import FileScan
@@ -51,15 +53,16 @@ class StoreError(Exception):
 
 
 class RecoveredLog:
-    """One queue. It may have nothing left; `ends` is then all that is to be kept of it."""
+    """One queue. It may have nothing left; `ends` and `marks` are then all that is to be kept of it."""
 
-    __slots__ = ("ends", "living", "log", "redelivered_below")
+    __slots__ = ("ends", "living", "log", "marks", "redelivered_below")
 
     def __init__(self, log: QueueLog) -> None:
         self.log = log
         self.living: list[Range] = []  # closed, and every position is in log's extents
         self.ends: dict[int, int] = {}  # by priority: the next free position
         self.redelivered_below: dict[int, int] = {}  # by priority: what is below this may have been delivered once
+        self.marks: Marks = {}  # how far its producers had come, the one not heard of for longest first
 
     def __repr__(self) -> str:
         return f"<RecoveredLog {self.log.id:x} living={total(self.living)}>"
@@ -321,6 +324,9 @@ class _Recovery:
             elif state is None and newest is not None and newest.whole:
                 state = KnownState(0)  # all states are there, and this queue has none: nothing of it was left
             found.logs[queue] = self._reckon_one(trace, state)
+            if newest is not None:
+                found.logs[queue].marks = newest.marks.get(queue, {})
+            raise_marks(found.logs[queue].marks, trace.marks)
         found.messages = sum(total(log.living) for log in found.logs.values())
 
     def _reckon_one(self, trace: Trace, state: KnownState | None) -> RecoveredLog:

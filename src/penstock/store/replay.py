@@ -6,7 +6,8 @@ position is found and found to be removed; what is alive is reckoned when everyt
 Doubt: a journal is synced in groups, and what was not synced when the power went may be torn anywhere, also in its
 middle. A removal behind damage may then stand for a message that was moved to another queue and is lost in the damage.
 So removals behind damage count only if a SYNCED record follows, which was written when all before it was synced.
-Messages behind damage count always.
+Messages behind damage count always. Marks of producers do as removals: a message below the mark may be lost in the
+damage, and was not confirmed then, so what its producer sends again must be taken.
 Place in the chain: inside recovery.py, which finds the files.
 Not here: the ends of segments (recovery.py), the records (record.py).
 """
@@ -29,10 +30,12 @@ from penstock.store.record import (
     SYNCED,
     Batch,
     Damage,
+    Marks,
     Range,
     Record,
     decode_forgotten,
     decode_removed,
+    raise_marks,
 )
 from penstock.store.scan import FileScan
 
@@ -44,13 +47,14 @@ POSITION_END: Final = 1 << 63  # a higher one was never given out
 class Trace:
     """One queue, as far as it is known."""
 
-    __slots__ = ("_merge_at", "ends", "forgotten", "log", "removed", "stored")
+    __slots__ = ("_merge_at", "ends", "forgotten", "log", "marks", "removed", "stored")
 
     def __init__(self, id_: int) -> None:
         self.log = QueueLog(id_, f"{id_:x}")
         self.stored: dict[int, list[Extent]] = {}  # in segments, by priority; `log` has those in journals
         self.removed: list[Range] = []  # and what is damaged
         self.ends: dict[int, int] = {}
+        self.marks: Marks = {}  # of its producers
         self.forgotten = False
         self._merge_at = RANGES_MERGED
 
@@ -88,7 +92,7 @@ class Traces:
 class Replay:
     """One file."""
 
-    __slots__ = ("_damages", "_doubt", "_pending", "_seen", "file", "messages", "scan", "traces")
+    __slots__ = ("_damages", "_doubt", "_marks", "_pending", "_seen", "file", "messages", "scan", "traces")
 
     def __init__(self, file: StoredFile, scan: FileScan, traces: Traces) -> None:
         self.file = file
@@ -99,6 +103,7 @@ class Replay:
         self._seen = 0  # of the scan's damages
         self._doubt = False
         self._pending: list[tuple[int, list[Range] | None]] = []  # removals behind damage; None: all of the queue
+        self._marks: list[tuple[Trace, Marks]] = []  # of producers, behind damage
 
     def run(self, tick: Callable[[int, int], None]) -> None:
         """All of a journal. `tick` is told how far it is: offset and messages."""
@@ -147,6 +152,11 @@ class Replay:
             self._leave_out(trace, batch, contents)
         if batch.large:
             self._refer(trace, batch, contents, extent)
+        if batch.marks:
+            if self._doubt:
+                self._marks.append((trace, batch.marks))
+            else:
+                raise_marks(trace.marks, batch.marks)
 
     def _leave_out(self, trace: Trace, batch: Batch, contents: list[bytes | None]) -> None:
         at = batch.record.data_at
@@ -198,6 +208,9 @@ class Replay:
         pending, self._pending = self._pending, []
         for queue, ranges in pending:
             self._remove(queue, ranges)
+        for trace, marks in self._marks:
+            raise_marks(trace.marks, marks)
+        self._marks.clear()
 
     # Damage.
 

@@ -7,6 +7,7 @@ written together, and credit bounds how much that can be.
 A turn takes what waits, encodes it, and hands it to the journal's thread as one piece of work. Only when that is synced
 does a deposit hear that it is kept. What nobody waits for (removals, publishes without confirms) is gathered a little
 longer. When the journal's file is full it is sealed, and the keeper makes a checkpoint of what is still alive in it.
+Appends to streams come the same way, and are encoded and entered by streams.py.
 Not here: bytes (record.py), files (files.py), the threads (journal.py, pager.py, keeper.py), paging (broker/paging.py).
 """
 
@@ -21,7 +22,7 @@ from penstock.credit import Block, Hop, Link, Stage
 from penstock.runtime import Mailbox, Scheduler, Timer
 from penstock.store.bodies import Bodies
 from penstock.store.checkpoints import Checkpoints
-from penstock.store.deposit import Content, Deposit, Forget, Placement, Removal
+from penstock.store.deposit import Deposit, Forget, Placement, Removal, origins_of
 from penstock.store.files import Files
 from penstock.store.journal import Journal, Target, Told, Work, Write
 from penstock.store.keeper import BodyFile
@@ -32,6 +33,7 @@ from penstock.store.record import (
     FILE_HEAD_BYTES,
     JOURNAL,
     NOTHING_RECORD,
+    STREAM,
     SYNCED_RECORD,
     Range,
     encode_batch,
@@ -40,6 +42,8 @@ from penstock.store.record import (
     encode_removed,
 )
 from penstock.store.recovery import Recovered, RecoveredLog
+from penstock.store.stream import Append
+from penstock.store.streams import Index, Roll, StreamItem, Streams
 
 JOURNAL_BYTES: Final = 67_108_864  # store.journal_bytes; a checkpoint of it takes about a second
 EMBED_BELOW_BYTES: Final = 4096  # store.embed_below_bytes: RabbitMQ's queue_index_embed_msgs_below
@@ -58,7 +62,7 @@ class Barrier:
         self.then = then
 
 
-Item = Deposit | Removal | Forget | Barrier
+Item = Deposit | Removal | Forget | Barrier | StreamItem
 
 
 class MessageStore(Stage):
@@ -86,6 +90,7 @@ class MessageStore(Stage):
         "logs",
         "mailbox",
         "pager",
+        "streams",
         "trouble",
     )
 
@@ -123,6 +128,7 @@ class MessageStore(Stage):
         self.bodies.moved.update(recovered.moved)
         self.pager = Pager(directory / "pages", files, self.bodies, post, report)
         self.checkpoints = Checkpoints(self, directory, files, scheduler.clock, post, report, recovered)
+        self.streams = Streams(self, directory, files, scheduler.clock, post, report)
         self._next_number = recovered.next_number
         self._target: Target | None = None  # the journal's file
         self._work = Work()
@@ -160,6 +166,10 @@ class MessageStore(Stage):
         self._next_number += 1
         return self._next_number - 1
 
+    def is_synced(self) -> bool:
+        """Whether all that was handed to the journal's thread is."""
+        return not self._submitted
+
     def when_synced(self, then: Callable[[], None]) -> None:
         """Call this when all that was cast until now is synced."""
         self.mailbox.cast(Barrier(then))
@@ -195,6 +205,9 @@ class MessageStore(Stage):
         if isinstance(item, Deposit):
             self._deposit(item)
             return len(item.messages)
+        if isinstance(item, (Append, Roll, Index)):
+            self._gathered += self.streams.take(item, self._work)
+            return len(item.messages) if isinstance(item, Append) else 1
         if isinstance(item, Barrier):
             self._work.barriers.append(item.then)
             self._work.to_sync = self._work.awaited = True
@@ -249,7 +262,13 @@ class MessageStore(Stage):
             contents[at] = reference
             bodies.append((deposit.first + at, file, offset, size))
         record = encode_batch(
-            log.id, deposit.first, _origins(deposit.messages), contents, deposit.large, deposit.deadlines
+            log.id,
+            deposit.first,
+            origins_of(deposit.messages),
+            contents,
+            deposit.large,
+            deposit.deadlines,
+            marks=deposit.marks,
         )
         offset = self._append(record)
         self._work.placements.append(Placement(deposit, offset, len(record), bodies))
@@ -288,6 +307,7 @@ class MessageStore(Stage):
             work.writes.append(self._write)
             work.file = self._write.target.file
         self._write = None
+        work.writes += self.streams.writes(work)
         is_heavy = self._gathered >= HEAVY_BYTES
         self._gathered = 0
         if self._timer is not None:
@@ -317,7 +337,7 @@ class MessageStore(Stage):
         file = target.file
         if file.kind == JOURNAL:
             self.checkpoints.sealed(file)
-        else:
+        elif file.kind != STREAM:
             self.checkpoints.sealed_bodies(BodyFile(file.number, file.path, target.size))
 
     def _told(self, told: Told) -> None:
@@ -328,6 +348,7 @@ class MessageStore(Stage):
                     for placement in work.placements:
                         if placement.deposit.receipt is not None:
                             placement.deposit.receipt.doubted()
+                    self.streams.doubt(work.stretches)
             if told.trouble != self.trouble:
                 self.trouble = told.trouble
                 self._told_trouble(told.trouble)
@@ -355,6 +376,7 @@ class MessageStore(Stage):
                     extent.append_large(position, number, offset, size)
             if deposit.receipt is not None:
                 deposit.receipt.kept()
+        self.streams.enter(work.stretches)
         for target in work.seals:
             self._sealed(target)
         for barrier in work.barriers:
@@ -365,13 +387,13 @@ class MessageStore(Stage):
 
     def close(self) -> bool:
         """Write and sync what was cast, then make the next start quick; False if the disk does not let us."""
-        while self._writing and not self.trouble:
-            self.journal.wait()
-        while self.mailbox.ordinary:
-            self.take(self.mailbox.ordinary.popleft())
-        if self._gathered:
-            self._work.to_sync = True
-            self._submit()
+        self._write_all()
+        if self.streams.logs:
+            while self._submitted and not self.trouble:
+                self.journal.wait()
+            if not self.trouble:
+                self._gathered += self.streams.index_all(self._work)
+                self._write_all()
         written = self.journal.close()
         for target in (self._target, self.bodies.target):
             if target is not None and target.descriptor >= 0:
@@ -382,28 +404,19 @@ class MessageStore(Stage):
             self._sealed(bodies)
         self.checkpoints.close(self._target.file if self._target is not None else None, written)
         self.pager.close()
+        self.streams.close()
         self.mailbox.close()
         return written
 
+    def _write_all(self) -> None:
+        """What waits, without gathering more."""
+        while self._writing and not self.trouble:
+            self.journal.wait()
+        while self.mailbox.ordinary:
+            self.take(self.mailbox.ordinary.popleft())
+        if self._gathered:
+            self._work.to_sync = True
+            self._submit()
+
     def __repr__(self) -> str:
         return f"<MessageStore logs={len(self.logs)} waiting={len(self.mailbox)} trouble={self.trouble!r}>"
-
-
-def _origins(messages: Sequence[Content]) -> list[tuple[int, bytes]]:
-    """Of every message, as runs of the same."""
-    first = messages[0][0]
-    if first is messages[-1][0] and all(message[0] is first for message in messages):
-        return [(len(messages), first.origin())]
-    runs: list[tuple[int, bytes]] = []
-    last: object = None
-    count = 0
-    origin = b""
-    for publish, _ in messages:
-        if publish is last:
-            count += 1
-            continue
-        if count:
-            runs.append((count, origin))
-        last, count, origin = publish, 1, publish.origin()
-    runs.append((count, origin))
-    return runs

@@ -19,6 +19,7 @@ from penstock.store.index import (
     Seal,
     decode_index,
     decode_moved,
+    decode_producers,
     decode_seal,
     decode_states,
     decode_trailer,
@@ -31,11 +32,13 @@ from penstock.store.record import (
     COMPACTED,
     FILE_HEAD_BYTES,
     INDEX,
+    MARKS,
     MOVED,
     SEAL,
     SEGMENT,
     STATES,
     Damage,
+    Marks,
     Record,
     check_file_head,
     decode_body,
@@ -45,12 +48,13 @@ from penstock.store.scan import FileScan
 
 
 class ReadSegment:
-    __slots__ = ("bytes", "extents", "messages", "read_bytes", "seal", "states", "whole")
+    __slots__ = ("bytes", "extents", "marks", "messages", "read_bytes", "seal", "states", "whole")
 
     def __init__(self) -> None:
         self.seal = Seal()
         self.extents: dict[tuple[int, int], Extent] = {}  # by queue and priority
         self.states: dict[int, KnownState] = {}
+        self.marks: dict[int, Marks] = {}  # of producers, by queue
         self.whole = False  # all states are there
         self.bytes = 0
         self.read_bytes = 0
@@ -104,6 +108,8 @@ def _read_segment_end(files: Files, descriptor: int, size: int, file: StoredFile
                     _enter(segment, queue, part)
             elif record.kind == STATES:
                 decode_states(scan.buf, record, segment.states)
+            elif record.kind == MARKS:
+                decode_producers(scan.buf, record, segment.marks)
             elif record.kind == SEAL:
                 segment.seal = decode_seal(scan.buf, record)
                 ended = True
@@ -157,6 +163,8 @@ def _walk_segment(
                 replay.append(traces.of(batch.queue), log, batch)
             elif record.kind == STATES:
                 decode_states(scan.buf, record, segment.states)
+            elif record.kind == MARKS:
+                decode_producers(scan.buf, record, segment.marks)
             elif record.kind == SEAL:
                 seals.append(decode_seal(scan.buf, record))
             elif record.kind != INDEX:

@@ -483,8 +483,11 @@ def test_a_vhost_that_is_not_there_can_be_neither_exported_nor_imported_into() -
         import_definitions(House().broker, {}, "nowhere")
 
 
-@pytest.mark.parametrize("kind", ["quorum", "stream"])
-def test_a_queue_type_that_is_not_here_is_left_out_and_named_with_its_bindings(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("quorum", "quorum queues are not supported"), ("stream", "a stream needs a broker with a data directory")],
+)
+def test_a_queue_type_that_is_not_here_is_left_out_and_named_with_its_bindings(kind: str, why: str) -> None:
     house = House()
     document: Any = {
         "queues": [queue("by argument", arguments={"x-queue-type": kind}), queue("by type", type=kind), queue("good")],
@@ -493,8 +496,8 @@ def test_a_queue_type_that_is_not_here_is_left_out_and_named_with_its_bindings(k
     summary = import_definitions(house.broker, document)
     assert list(house.vhost.queues) == ["good"]
     assert summary.warnings == [
-        f"queue 'by argument' in vhost '/' is left out: {kind} queues are not supported",
-        f"queue 'by type' in vhost '/' is left out: {kind} queues are not supported",
+        f"queue 'by argument' in vhost '/' is left out: {why}",
+        f"queue 'by type' in vhost '/' is left out: {why}",
         "binding from 'amq.direct' to 'by argument' in vhost '/' is left out: there is no queue 'by argument'",
     ]
 

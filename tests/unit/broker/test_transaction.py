@@ -27,7 +27,7 @@ from penstock.amqp.method import (
 )
 from penstock.amqp.table import Table
 from penstock.broker.queue import Queue
-from penstock.broker.transaction import POSTED_BYTES, TRANSACTION_BYTES_MAX, Transaction
+from penstock.broker.transaction import POSTED_BYTES, TRANSACTION_BYTES_MAX, Posted, Transaction
 from tests.unit.fakes import FakePeer, House, publish_method
 
 
@@ -233,10 +233,10 @@ def test_a_transaction_holds_so_many_bytes_and_not_one_more() -> None:
     transaction = Transaction(1)
     publish = publish_method(1, "q")
     half = bytes(TRANSACTION_BYTES_MAX // 2 - POSTED_BYTES)
-    transaction.post((publish, half), (), -1)
-    transaction.post((publish, half), (), -1)
+    transaction.post(Posted((publish, half), (), -1, None))
+    transaction.post(Posted((publish, half), (), -1, None))
     with pytest.raises(CloseChannel) as raised:
-        transaction.post((publish, b""), (), -1)
+        transaction.post(Posted((publish, b""), (), -1, None))
     assert raised.value.code == 406
     assert str(TRANSACTION_BYTES_MAX) in raised.value.text
 
@@ -245,7 +245,7 @@ def test_a_transaction_holds_so_many_bytes_and_not_one_more() -> None:
 def test_bytes_are_counted_anew_after_each_end(end: str) -> None:
     transaction = Transaction(1)
     publish = publish_method(1, "q")
-    transaction.post((publish, bytes(TRANSACTION_BYTES_MAX - POSTED_BYTES)), (), -1)
+    transaction.post(Posted((publish, bytes(TRANSACTION_BYTES_MAX - POSTED_BYTES)), (), -1, None))
     getattr(transaction, end)()
-    transaction.post((publish, b"x"), (), -1)
+    transaction.post(Posted((publish, b"x"), (), -1, None))
     assert len(transaction.begin_commit()) == 1

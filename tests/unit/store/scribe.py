@@ -30,6 +30,7 @@ from penstock.store.record import (
     encode_file_head,
     encode_forgotten,
     encode_removed,
+    raise_marks,
     read_record,
 )
 from penstock.store.recovery import Recovered, recover
@@ -43,6 +44,7 @@ class Queue:
         self.log = QueueLog(id_, f"q{id_}")
         self.living: dict[int, Kept] = {}
         self.ends: dict[int, int] = {}
+        self.marks: dict[str, int] = {}
 
     def ranges(self) -> list[Range]:
         return union((position, position + 1) for position in self.living)
@@ -124,6 +126,7 @@ class Scribe:
         large: tuple[int, ...] = (),
         names: dict[int, tuple[int, int]] | None = None,
         skip: int = 0,
+        marks: dict[str, int] | None = None,
     ) -> int:
         """The first position. `names` has bodies that are there already; `skip` positions are left out before it."""
         queue = self.queues.setdefault(id_, Queue(id_))
@@ -135,7 +138,8 @@ class Scribe:
             if at not in known:
                 known[at] = self.body(contents[at])
             written[at] = REFERENCE.pack(*known[at], len(contents[at]), crc32(contents[at]))
-        record = encode_batch(id_, first, origins, written, large, deadlines)
+        record = encode_batch(id_, first, origins, written, large, deadlines, marks=marks)
+        raise_marks(queue.marks, marks or {})
         offset = self.write(record)
         assert self._journal is not None
         extent = queue.log.append(self._journal, first, len(contents), offset, len(record))
@@ -184,7 +188,7 @@ class Scribe:
             living = queue.ranges()
             if sources:
                 shelves.append(Shelf(id_, queue.log.name, living, sources))
-            states.append(State(id_, living, dict(queue.ends), {0: 7}))
+            states.append(State(id_, living, dict(queue.ends), {0: 7}, dict(queue.marks)))
             roots.append(Root(living, [extent.copy() for extent in extents]))
         covers = max((file.number for file in self.sealed), default=0)
         return Task(

@@ -13,16 +13,29 @@ from penstock.store.index import (
     Seal,
     decode_index,
     decode_moved,
+    decode_producers,
     decode_seal,
     decode_states,
     decode_trailer,
     encode_index,
     encode_moved,
+    encode_producers,
     encode_seal,
     encode_states,
 )
 from penstock.store.log import LEVEL_SHIFT, Extent, StoredFile
-from penstock.store.record import INDEX, MOVED, SEAL, STATES, Damage, Range, encode_record, read_record
+from penstock.store.record import (
+    INDEX,
+    MARKS,
+    MOVED,
+    SEAL,
+    STATES,
+    Damage,
+    Marks,
+    Range,
+    encode_record,
+    read_record,
+)
 
 FILE = StoredFile(2, 1, Path("segment"))
 MANY: list[Range] = [(at, at + 1) for at in range(0, 30_000, 2)]
@@ -93,6 +106,21 @@ def test_a_state_with_a_part_missing_is_not_whole(missing: int) -> None:
     assert not states_of(records)[1].whole()
 
 
+def test_how_far_producers_have_come_is_read_back_in_parts_and_in_order() -> None:
+    many = {f"producer {at}" + "x" * 240: at for at in range(3000)}
+    few = {"é": 1 << 62, "b": 0}
+    records = list(encode_producers([(5, many), (6, few)]))
+    assert len(records) > 5
+    assert max(map(len, records)) < 2 * RECORD_BYTES + 1000
+    found: dict[int, Marks] = {}
+    for raw in records:
+        record = read_record(raw, 0)
+        assert record.kind == MARKS
+        decode_producers(raw, record, found)
+    assert found == {5: many, 6: few}
+    assert list(found[5]) == list(many)
+
+
 def test_where_bodies_have_gone_is_read_back() -> None:
     files = array("I", [3] * 10_000 + [9] * 5)
     names = array("Q", [*range(0, 50_000, 5), *range(5)])
@@ -130,13 +158,15 @@ def decode(kind: int, raw: bytes) -> None:
         list(decode_index(raw, record, FILE))
     elif kind == STATES:
         decode_states(raw, record, {})
+    elif kind == MARKS:
+        decode_producers(raw, record, {})
     elif kind == MOVED:
         decode_moved(raw, record, array("I"), array("Q"), array("Q"))
     else:
         decode_seal(raw, record)
 
 
-@pytest.mark.parametrize("kind", [INDEX, STATES, MOVED, SEAL])
+@pytest.mark.parametrize("kind", [INDEX, STATES, MARKS, MOVED, SEAL])
 def test_a_table_that_is_too_short_is_damage(kind: int) -> None:
     with pytest.raises(Damage):
         decode(kind, encode_record(kind, 0, b"\xff" * 40, 0))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.store.journal import Journal, Target, Told, Work, Write
+from penstock.store.journal import AIDES_MAX, Journal, Target, Told, Work, Write
 from penstock.store.log import StoredFile
-from penstock.store.record import JOURNAL
+from penstock.store.record import JOURNAL, STREAM
 from tests.unit.fakes import FakeDisk, Posts
 from tests.wire.waiting import wait_until
 
@@ -95,6 +96,40 @@ def test_a_new_file_has_its_name_synced_before_anything_is_reported(desk: Desk) 
     desk.submit(b"b")
     desk.until(lambda: len(desk.synced()) == 2)
     assert desk.disk.done["sync", "directory"] == 1
+
+
+def test_a_new_file_in_a_new_directory_has_every_name_synced(desk: Desk) -> None:
+    deep = Target(StoredFile(STREAM, 1, desk.directory / "streams" / "1" / "0.seg"))
+    work = desk.submit(b"a", target=deep)
+    desk.until(lambda: desk.synced() == [work])
+    assert deep.file.path.read_bytes() == b"a"
+    assert desk.disk.done["sync", "directory"] == 3
+
+
+def many_files(desk: Desk, count: int) -> Work:
+    work = Work()
+    work.to_sync = True
+    for number in range(1, count + 1):
+        work.writes.append(Write(desk.new_target(number), 0, [b"%d" % number]))
+    desk.journal.submit(work)
+    return work
+
+
+@pytest.mark.parametrize("count", [1, 2, AIDES_MAX, AIDES_MAX + 1, AIDES_MAX + 2, 5 * AIDES_MAX])
+def test_all_files_of_a_piece_of_work_are_synced_once_by_few_threads(desk: Desk, count: int) -> None:
+    work = many_files(desk, count)
+    desk.until(lambda: desk.synced() == [work])
+    assert desk.disk.done["sync", "journal"] == count
+    assert sum(thread.name == "journal-aide" for thread in threading.enumerate()) <= AIDES_MAX
+
+
+@pytest.mark.parametrize("failing", [1, 3])
+def test_a_failed_sync_of_one_of_many_files_is_a_failure_of_all(desk: Desk, failing: int) -> None:
+    desk.disk.fail("sync", "journal", failing)
+    work = many_files(desk, 10)
+    desk.until(lambda: desk.synced() == [work])
+    assert desk.troubles() == ["sync failed: Input/output error"]
+    assert desk.disk.done["write", "journal"] == 20
 
 
 def test_what_nobody_waits_for_is_reported_when_it_is_written_and_synced_soon_after(desk: Desk) -> None:

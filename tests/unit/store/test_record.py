@@ -166,6 +166,47 @@ def test_slabs_keep_deadlines() -> None:
     assert raw == encode_batch(7, 10, [(2, b"a")], [b"one", b"two"], deadlines=[5, 6])
 
 
+def test_a_batch_may_have_a_stamp_and_the_marks_of_producers() -> None:
+    marks = {"spark/1": 7, "müller": -3, "\udcff": 1 << 62}
+    raw = encode_batch(7, 100, [(3, b"o")], CONTENTS, deadlines=[5, 0, 6], stamp_ms=99, marks=marks)
+    batch = read_batch(raw)
+    assert (batch.stamp_ms, batch.marks, batch.deadlines) == (99, marks, (5, 0, 6))
+    assert list(batch.marks or ()) == list(marks)
+    assert batch.contents(raw) == CONTENTS
+    plain = read_batch(encode_batch(7, 100, [(3, b"o")], CONTENTS, marks={}))
+    assert (plain.stamp_ms, plain.marks) == (-1, None)
+
+
+def test_a_stamp_may_be_zero() -> None:
+    assert read_batch(encode_batch(7, 0, [(1, b"")], [b"x"], stamp_ms=0)).stamp_ms == 0
+
+
+def test_slabs_join_their_marks_and_the_highest_counts() -> None:
+    first = encode_batch(7, 10, [(1, b"a")], [b"one"], marks={"p": 5, "q": 1})
+    second = encode_batch(7, 11, [(1, b"a")], [b"two"])
+    third = encode_batch(7, 12, [(1, b"a")], [b"three"], marks={"p": 4, "r": 2})
+    raw = b"".join(encode_slabs([decode_slab(one, read_record(one, 0)) for one in (first, second, third)]))
+    assert raw == encode_batch(7, 10, [(3, b"a")], [b"one", b"two", b"three"], marks={"q": 1, "p": 5, "r": 2})
+
+
+def test_a_slab_of_a_stamped_batch_is_read_without_the_stamp() -> None:
+    raw = encode_batch(7, 10, [(1, b"a")], [b"one"], stamp_ms=5)
+    slab = decode_slab(raw, read_record(raw, 0))
+    assert b"".join(encode_slabs([slab])) == encode_batch(7, 10, [(1, b"a")], [b"one"])
+
+
+def test_marks_that_are_cut_or_too_many_are_damage() -> None:
+    raw = encode_batch(7, 100, [(1, b"o")], [b"x"], marks={"producer": 1})
+    head = read_record(raw, 0)
+    table = raw[head.table_at : head.data_at]
+    for broken in (table[:-1], table[:-8], table + b"\0", table[:-22] + b"\xff" + table[-21:]):
+        made = encode_record(BATCH, head.flags, broken, 1) + b"x"
+        with pytest.raises(Damage):
+            read_batch(made)
+        with pytest.raises(Damage):
+            decode_slab(made, read_record(made, 0))
+
+
 # Scanning a file, a window at a time.
 
 

@@ -283,6 +283,63 @@ def test_a_record_without_meaning_settles_no_doubt(scribe: Scribe) -> None:
     assert positions(scribe) == {1: [0]}
 
 
+# How far producers have come.
+
+
+def marks(scribe: Scribe, queue: int = 1) -> dict[str, int]:
+    return start(scribe.directory).logs[queue].marks
+
+
+def test_marks_are_found_in_journals_and_segments_and_the_higher_counts(scribe: Scribe) -> None:
+    scribe.batch(1, [b"a"], marks={"p": 3, "q": 1})
+    scribe.batch(2, [b"a"], marks={"p": 9})
+    scribe.checkpoint()
+    scribe.batch(1, [b"b"], marks={"p": 5})
+    assert marks(scribe) == {"q": 1, "p": 5}
+    assert list(marks(scribe)) == ["q", "p"], "the one that was silent longest is first"
+    assert marks(scribe, 2) == {"p": 9}
+    scribe.checkpoint(clean=True)
+    assert marks(scribe) == {"q": 1, "p": 5}
+
+
+def test_marks_of_a_queue_that_has_nothing_left_are_kept(scribe: Scribe) -> None:
+    scribe.batch(1, [b"a"], marks={"p": 3})
+    scribe.remove(1, (0, 1))
+    scribe.checkpoint()
+    assert positions(scribe) == {}
+    assert marks(scribe) == {"p": 3}
+
+
+def test_a_mark_behind_a_torn_write_is_not_believed(scribe: Scribe) -> None:
+    """What is below it may be lost, and was never confirmed then: if it comes again it must be taken."""
+    scribe.batch(1, [b"first"], marks={"p": 1})
+    scribe.synced()
+    scribe.batch(1, [b"second"], marks={"p": 2})
+    scribe.batch(1, [b"third"], marks={"p": 3})
+    flip(scribe.journal, scribe.journal.read_bytes().index(b"second"))
+    assert positions(scribe) == {1: [0, 2]}
+    assert marks(scribe) == {"p": 1}
+    scribe.synced()  # it was no torn write: all of this was on disk once, and may have been confirmed
+    assert marks(scribe) == {"p": 3}
+
+
+def test_a_mark_in_a_torn_end_is_gone_with_its_message(scribe: Scribe) -> None:
+    scribe.batch(1, [b"first"], marks={"p": 1})
+    size = scribe.journal.stat().st_size
+    scribe.batch(1, [b"second"], marks={"p": 2})
+    os.truncate(scribe.journal, size + 40)
+    assert marks(scribe) == {"p": 1}
+    assert positions(scribe) == {1: [0]}
+
+
+def test_a_segment_with_a_damaged_end_still_has_its_marks(scribe: Scribe) -> None:
+    scribe.batch(1, [b"a"], marks={"p": 3})
+    scribe.checkpoint()
+    path = scribe.segments[0].path
+    flip(path, path.stat().st_size - 1)
+    assert marks(scribe) == {"p": 3}
+
+
 def test_a_batch_that_goes_back_is_damage(scribe: Scribe) -> None:
     scribe.batch(1, [b"one", b"two"])
     scribe.write(encode_batch(1, 1, [(1, b"")], [b"again"]))
