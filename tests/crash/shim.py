@@ -108,11 +108,14 @@ class PowerlessFiles(Files):
             self._by_descriptor[descriptor] = self._inodes[os.fstat(descriptor).st_ino]
             return descriptor
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         data = b"".join(buffers)
         with self._lock:
             super().write(descriptor, [data], offset)
             self._by_descriptor[descriptor].cached.append((offset, data))
+
+    def write_direct(self, descriptor: int, blocks: memoryview, offset: int) -> None:
+        self.write(descriptor, [blocks], offset)  # a disk has a cache without the kernel's too
 
     def truncate(self, descriptor: int, size: int) -> None:
         with self._lock:
@@ -260,7 +263,7 @@ class FaultyFiles(PowerlessFiles):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return super().create(path)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         data = b"".join(buffers)
         with self._operation("write"), self._lock:
             if self._failing:

@@ -488,11 +488,14 @@ class FakeDisk(Files):
         self._kinds[descriptor] = _kind(path)
         return descriptor
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         kind = self._kinds[descriptor]
         self._do("write", kind)
         self.bytes[kind] += sum(map(len, buffers))
         super().write(descriptor, buffers, offset)
+
+    def write_direct(self, descriptor: int, blocks: memoryview, offset: int) -> None:
+        self.write(descriptor, [blocks], offset)
 
     def sync(self, descriptor: int) -> None:
         self._do("sync", self._kinds[descriptor])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -18,6 +19,7 @@ from zlib import crc32
 from penstock.store.files import Files
 from penstock.store.journal import Target, Write
 from penstock.store.log import BODIES_NAME, StoredFile
+from penstock.store.pieces import Pieces
 from penstock.store.record import (
     BODIES,
     BODY_HEAD_BYTES,
@@ -30,6 +32,8 @@ from penstock.store.record import (
 # A content that goes to several queues reaches them within a few turns; it is remembered for so many bytes.
 RECENT_BYTES_MAX: Final = 8_388_608
 PIECE_BYTES: Final = 524_288  # of bodies, written in one go: about a millisecond of a disk
+LONG_BYTES: Final = 262_144  # of bodies, in one write: from here on past the kernel's cache (pieces.py),
+LONG_BODY_BYTES: Final = 16_384  # if they are as long on average: putting each into a buffer costs more than it saves
 
 
 class Moved:
@@ -56,19 +60,27 @@ class BodyWrite(Write):
     """Bodies to be written. Their checksums are made on the journal's thread: of long contents that takes as long as
     everything else about them, and zlib lets other threads run meanwhile."""
 
-    __slots__ = ("contents",)
+    __slots__ = ("_pieces", "contents")
 
-    def __init__(self, target: Target, offset: int, buffers: list[bytes]) -> None:
+    def __init__(self, target: Target, offset: int, buffers: list[bytes], pieces: Pieces) -> None:
         super().__init__(target, offset, buffers)
+        self._pieces = pieces
         self.contents: list[tuple[int, bytes]] = []  # with the offset in the file
 
     def put(self, files: Files) -> None:
         """In pieces: while the disk writes one, the next one is prepared."""
-        number, descriptor = self.target.file.number, self.target.descriptor
-        piece, begin, size = list(self.buffers), self.offset, sum(map(len, self.buffers))
-        for offset, content in self.contents:
-            piece += (encode_body_head(crc32(content), len(content), number, offset), content)
-            size += BODY_HEAD_BYTES + len(content)
+        size = sum(len(content) for _, content in self.contents)
+        if size >= max(LONG_BYTES, LONG_BODY_BYTES * len(self.contents)):
+            self._pieces.write(files, self.target.descriptor, self.offset, self._parts())
+        else:
+            self._put_cached(files)
+
+    def _put_cached(self, files: Files) -> None:
+        descriptor = self.target.descriptor
+        piece, begin, size = list[bytes](), self.offset, 0
+        for part in self._parts():
+            piece.append(part)
+            size += len(part)
             if size >= PIECE_BYTES:
                 files.write(descriptor, piece, begin)
                 files.begin_sync(descriptor, begin, size)
@@ -77,12 +89,30 @@ class BodyWrite(Write):
             files.write(descriptor, piece, begin)
             files.begin_sync(descriptor, begin, size)
 
+    def _parts(self) -> Iterator[bytes]:
+        yield from self.buffers
+        number = self.target.file.number
+        for offset, content in self.contents:
+            yield encode_body_head(crc32(content), len(content), number, offset)
+            yield content
+
 
 class Bodies:
-    __slots__ = ("_directory", "_recent", "_recent_bytes", "_writes", "files", "moved", "target", "written_bytes")
+    __slots__ = (
+        "_directory",
+        "_pieces",
+        "_recent",
+        "_recent_bytes",
+        "_writes",
+        "files",
+        "moved",
+        "target",
+        "written_bytes",
+    )
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._pieces = Pieces()
         self._recent: dict[int, tuple[bytes, int, int]] = {}  # by identity of the content, which is kept alive by it
         self._recent_bytes = 0
         self._writes: dict[Target, BodyWrite] = {}  # for the piece of work at hand
@@ -96,7 +126,7 @@ class Bodies:
         file = StoredFile(BODIES, number, self._directory / BODIES_NAME.format(number))
         target = self.target = Target(file)
         self.files[number] = file
-        self._writes[target] = BodyWrite(target, 0, [encode_file_head(BODIES, number)])
+        self._writes[target] = BodyWrite(target, 0, [encode_file_head(BODIES, number)], self._pieces)
         target.size = FILE_HEAD_BYTES
 
     def place(self, content: bytes) -> tuple[bytes, int, int]:
@@ -114,7 +144,7 @@ class Bodies:
         assert target is not None, "begin comes first"
         write = self._writes.get(target)
         if write is None:
-            write = self._writes[target] = BodyWrite(target, target.size, [])
+            write = self._writes[target] = BodyWrite(target, target.size, [], self._pieces)
         number, offset = target.file.number, target.size
         write.contents.append((offset, content))
         size = BODY_HEAD_BYTES + len(content)
@@ -160,6 +190,10 @@ class Bodies:
         """The file is removed."""
         self.files.pop(number, None)
         self.moved.pop(number, None)
+
+    def close(self) -> None:
+        """The journal is closed: nothing more will be written."""
+        self._pieces.close()
 
     def __repr__(self) -> str:
         return f"<Bodies files={len(self.files)} target={self.target}>"

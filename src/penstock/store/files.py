@@ -7,6 +7,8 @@ Not here: what is written (record.py), who writes it (journal.py, keeper.py).
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Final
 
 BUFFERS_MAX: Final = 1024  # what one pwritev takes (IOV_MAX)
 JOIN_BELOW_BYTES: Final = 4096  # buffers that are shorter on average are joined first: that costs less than the list
+BLOCK_BYTES: Final = 4096  # what write_direct takes a multiple of: a page, and no disk has longer blocks
 
 
 class Files:
@@ -31,7 +34,7 @@ class Files:
         """For reading."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """All of the buffers, from this offset on; written again after a failure, it is the same."""
         if len(buffers) > 1 and sum(map(len, buffers)) < JOIN_BELOW_BYTES * len(buffers):
             buffers = [b"".join(buffers)]
@@ -40,6 +43,26 @@ class Files:
             written = os.pwritev(descriptor, waiting[:BUFFERS_MAX], offset)
             offset += written
             waiting = _after(waiting, written)
+
+    def write_direct(self, descriptor: int, blocks: memoryview, offset: int) -> None:
+        """As write, from a buffer that begins with a page, whole blocks to a multiple of BLOCK_BYTES; by the disk from
+        that buffer, not through the kernel's cache, if the file system can. Still to be synced: the disk has a cache
+        too. Nobody else may write by this descriptor meanwhile."""
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+            try:
+                written = 0
+                while written < len(blocks):
+                    written += os.pwrite(descriptor, blocks[written:], offset + written)
+            finally:
+                fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # It cannot, or wants larger blocks, or wrote a part that ends within one.
+            self.write(descriptor, [blocks], offset)
+            self.begin_sync(descriptor, offset, len(blocks))
 
     def begin_sync(self, descriptor: int, offset: int, size: int) -> None:
         """Have the disk begin with these bytes now, so that the sync that follows has less to wait for."""

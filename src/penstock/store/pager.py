@@ -126,6 +126,7 @@ class Pager:
         "_files",
         "_inbox",
         "_number",
+        "_opened",
         "_post",
         "_report",
         "_thread",
@@ -151,6 +152,7 @@ class Pager:
         self._done: deque[Fetch | Page] = deque()
         self._file: PageFile | None = None
         self._number = 1
+        self._opened: dict[Path, int] = {}  # files of bodies, for the fetch at hand; so the kernel reads ahead in them
         self._trouble = ""  # what went wrong last
         self.file_bytes = PAGES_BYTES
         files.make_directory(directory)
@@ -285,6 +287,8 @@ class Pager:
         finally:
             if descriptor >= 0:
                 self._files.close(descriptor)
+            while self._opened:
+                self._files.close(self._opened.popitem()[1])
 
     def _decode(self, fetch: Fetch, spot: Spot, buf: bytes, room: int) -> int:
         """Add what the batch holds; how many bytes of large contents may still be read, not more than 0 if no more."""
@@ -325,11 +329,10 @@ class Pager:
         file, name, size, _ = REFERENCE.unpack(reference)
         path, offset = self._bodies.locate(file, name)
         try:
-            descriptor = self._files.open(path)
-            try:
-                buf = self._files.read(descriptor, BODY_HEAD_BYTES + size, offset)
-            finally:
-                self._files.close(descriptor)
+            descriptor = self._opened.get(path, -1)
+            if descriptor < 0:
+                descriptor = self._opened[path] = self._files.open(path)
+            buf = self._files.read(descriptor, BODY_HEAD_BYTES + size, offset)
         except FileNotFoundError:
             # Compaction has moved it since it was located; if not, it is really gone.
             if self._bodies.locate(file, name)[0] != path:

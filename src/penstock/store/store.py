@@ -395,6 +395,7 @@ class MessageStore(Stage):
                 self._gathered += self.streams.index_all(self._work)
                 self._write_all()
         written = self.journal.close()
+        self.bodies.close()
         for target in (self._target, self.bodies.target):
             if target is not None and target.descriptor >= 0:
                 self._files.close(target.descriptor)

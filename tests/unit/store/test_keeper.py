@@ -32,7 +32,7 @@ class FailingDisk(Unsynced):
             if self.after < 0:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         self._act("write")
         super().write(descriptor, buffers, offset)
 
