@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test check format compile interpreted fresh differential bench overload backlog slowdisk fuzz lock node clean distclean
+.PHONY: help setup run test check format compile interpreted fresh differential bench overload backlog slowdisk sparkbench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -68,11 +68,11 @@ run: setup fresh ## start the broker on 127.0.0.1:5672, its HTTP API on 127.0.0.
 	@exec $(SERVE) $(ARGS)
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 check: setup ## lint, layout and types: ruff, mypy strict
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --quiet --check src tests bench fuzz
+	@$(BIN)/ruff format --quiet --check src tests bench fuzz examples
 	@$(BIN)/mypy --no-error-summary
 	@echo "check: ruff and mypy have nothing to say"
 
@@ -114,6 +114,9 @@ backlog: setup fresh ## ten million messages in a queue and out again, and the m
 slowdisk: setup fresh ## a publisher outruns a slow store: who is held
 	@$(BIN)/python bench/slowdisk.py $(ARGS)
 
+sparkbench: setup fresh ## rows per second into Spark and out of it, against Spark's own source and the naive way
+	@$(BIN)/python bench/spark.py $(ARGS)
+
 # What is found becomes a file in fuzz/corpus and a failing test. Interpreted, because compiled code shows no coverage.
 SECONDS ?= 60
 fuzz: setup interpreted ## look for bytes that break the broker, guided by coverage (SECONDS=60)
@@ -136,7 +139,7 @@ lock: setup ## refresh requirements.lock from pyproject.toml's bounds
 	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	$(BIN)/python -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check -qq install --upgrade "setuptools>=77,<85"; \
-	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check -qq install --no-build-isolation --editable ".[test,dev]"; \
+	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check -qq install --no-build-isolation --editable ".[spark,test,dev]"; \
 	"$$scratch/venv/bin/python" -m pip --disable-pip-version-check freeze --all --exclude pip --exclude penstock \
 	    --exclude-editable >"$$scratch/versions"; \
 	if grep -nE '@|/' "$$scratch/versions"; then echo "lock: these lines name a place, not a version" >&2; exit 1; fi; \
@@ -146,7 +149,7 @@ lock: setup ## refresh requirements.lock from pyproject.toml's bounds
 
 clean: interpreted ## remove caches and build output (not .venv, not data)
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info $(NODE_DIR)/node_modules
-	@find src tests bench fuzz -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench fuzz examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## clean, and remove .venv
 	@rm -rf $(VENV)

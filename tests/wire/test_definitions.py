@@ -204,17 +204,18 @@ def test_an_import_says_what_it_did(tmp_path: Path) -> None:
     queues = [
         {"name": "a", "vhost": "/", "durable": True},
         {"name": "b", "vhost": "/", "durable": False},
-        {"name": "c", "vhost": "/", "durable": True, "arguments": {"x-queue-type": "stream"}},
+        {"name": "c", "vhost": "/", "durable": True, "arguments": {"x-queue-type": "quorum"}},
+        {"name": "d", "vhost": "/", "durable": True, "arguments": {"x-queue-type": "stream"}},
     ]
     file = write(tmp_path / "definitions.json", {"queues": queues, "users": [{"name": "u", "password": "secret"}]})
     done = penstock(tmp_path, "definitions", "import", str(file), "--data", DATA)
-    assert done.stdout == "imported: 1 users, 2 queues added\n"
+    assert done.stdout == "imported: 1 users, 3 queues added\n"
     assert done.stderr.splitlines() == [
-        "warning: queue 'c' in vhost '/' is left out: stream queues are not supported",
+        "warning: queue 'c' in vhost '/' is left out: quorum queues are not supported",
         "warning: queue 'b' in vhost '/' is not durable: it is not kept until a broker starts",
     ]
     document = exported(tmp_path)
-    assert [queue["name"] for queue in document["queues"]] == ["a"]
+    assert [queue["name"] for queue in document["queues"]] == ["a", "d"]
     assert [user["hashing_algorithm"] == SCRYPT for user in document["users"]] == [False, True]
     done = penstock(tmp_path, "definitions", "export", "--data", DATA)
     assert done.stderr.splitlines()[1] == "warning: RabbitMQ cannot check the passwords of u: set new ones there"

@@ -1,0 +1,66 @@
+"""Session: a SparkSession on this machine, with the settings that streaming from a broker does well with.
+
+`local_session` starts one; a program that builds its own calls `prepare` first, which finds Java and Python for Spark.
+Upstream: examples, tests, the pipeline's commands.  Downstream: pyspark, and register for the format "amqp".
+Not here: where Java comes from (java.py); clusters, whose settings are their owners' (docs/spark.md).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from penstock.spark import register
+from penstock.spark.java import ensure_java
+
+# Setting, value, and why.
+SETTINGS: tuple[tuple[str, str, str], ...] = (
+    (
+        "spark.sql.streaming.checkpointFileManagerClass",
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+        "the default starts processes for every file of the checkpoint: half of a small batch's 200 ms",
+    ),
+    ("spark.driver.host", "127.0.0.1", "a machine whose own name does not resolve must work too"),
+    ("spark.driver.bindAddress", "127.0.0.1", "nothing of a local session is for other machines"),
+    ("spark.ui.enabled", "false", "a port and some memory for a page that nobody asked for"),
+    ("spark.ui.showConsoleProgress", "false", "progress bars among a program's own lines"),
+)
+
+JAVA_OPTIONS: tuple[tuple[str, str], ...] = (
+    ("-XX:+UseSerialGC", "a small heap on few cores, which the Python workers need more than a collector's threads do"),
+    (
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+        "errors only: a start and every query print warnings that tell their reader nothing; setLogLevel has more",
+    ),
+)
+
+
+def prepare() -> None:
+    """Before a SparkSession starts: Java for its JVM; for its workers this Python."""
+    ensure_java()
+    # Spark's own default is the first python3 on the PATH, which in an environment that is not activated is another.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def local_session(app: str = "penstock", cores: int | None = None, memory: str = "1g", **config: str) -> SparkSession:
+    """The running session, or a new one on this machine: `cores` tasks at a time, a heap of `memory`, format "amqp".
+
+    config: more of Spark's settings, which win: local_session(**{"spark.ui.enabled": "true"}). Options for Java are
+    added to JAVA_OPTIONS.
+    """
+    prepare()
+    cores = cores or os.cpu_count() or 1
+    given = {name: value for name, value, _ in SETTINGS}
+    given["spark.driver.memory"] = memory
+    # Spark's default of 200 is for clusters: each is a task, and for a stateful query a directory, in every batch.
+    given["spark.sql.shuffle.partitions"] = str(cores)
+    given |= config
+    options = [option for option, _ in JAVA_OPTIONS]
+    given["spark.driver.extraJavaOptions"] = " ".join([*options, given.get("spark.driver.extraJavaOptions", "")])
+    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
