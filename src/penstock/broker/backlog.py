@@ -30,6 +30,12 @@ from penstock.store.log import LEVEL_SHIFT
 # In place of a message whose body is on disk only.
 AWAY: Final[Message] = (Publish(0, encode_method(BasicPublish("", ""), 0)[7:-1]), b"")
 
+
+def is_away(message: Message) -> bool:
+    """By its content, which is never empty otherwise: compiled, a tuple has no identity."""
+    return not message[1]
+
+
 Run = tuple[int, int, int]  # first position, end, deadline in ns
 
 
@@ -106,12 +112,12 @@ class Backlog:
     def put_back(self, position: int, message: Message) -> None:
         heapq.heappush(self.returned, (position, message))
         if self.measured:
-            self.body_bytes += body_size(message[1]) if message is not AWAY else 0
+            self.body_bytes += body_size(message[1]) if not is_away(message) else 0
 
     def has_next(self) -> bool:
         """Whether the first message is in RAM."""
         if self.returned:
-            return self.returned[0][1] is not AWAY
+            return not is_away(self.returned[0][1])
         return bool(self.ready)
 
     def pop(self, limit: int, bytes_max: int) -> tuple[Sequence[int], list[Message], bool]:
@@ -159,7 +165,7 @@ class Backlog:
         """When the first message expires; 0 is never, or not known because it is on disk."""
         if self.returned:
             position, message = self.returned[0]
-            return self.deadlines.get(position, 0) if message is not AWAY else 0
+            return self.deadlines.get(position, 0) if not is_away(message) else 0
         runs = self.runs
         while runs and runs[0][1] <= self.head:
             runs.popleft()
@@ -359,7 +365,7 @@ class Backlog:
             self.body_bytes += sum(
                 body_size(found[position][1])
                 for position, message in self.returned
-                if message is AWAY and position in found
+                if is_away(message) and position in found
             )
         self.returned = [
             (position, found.get(position, message)) for position, message in self.returned if position not in lost
@@ -429,7 +435,7 @@ class Backlog:
         messages: list[Message] = []
         size = 0
         while self.returned and len(positions) < limit and size <= bytes_max:
-            if self.returned[0][1] is AWAY:
+            if is_away(self.returned[0][1]):
                 break
             position, message = heapq.heappop(self.returned)
             positions.append(position)
@@ -465,7 +471,7 @@ def _position(entry: tuple[int, Message]) -> int:
 
 def counted(message: Message, returns: int) -> Message:
     """With the header that says how often it came back; one that is on disk only gets it when it is read."""
-    if message is AWAY:
+    if is_away(message):
         return message
     count = b"l" + returns.to_bytes(8, "big")
     return message[0], rewrite(message[1], set_headers={"x-delivery-count": count})

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.decoder import Message
-from penstock.broker.backlog import AWAY, Backlog, Run, counted
+from penstock.broker.backlog import AWAY, Backlog, Run, counted, is_away
 from penstock.broker.casts import Get, answer_as_deleted
 from penstock.broker.memory import SMALL_BYTES, Memory
 from penstock.broker.quota import MESSAGE_BYTES, quota, shares, target_count
@@ -271,12 +271,12 @@ class Paging:
     def _fetch_ahead(self) -> None:
         if self._later:
             positions, messages = self._later[0][0]
-            away = [position for position, message in zip(positions, messages, strict=True) if message is AWAY]
+            away = [position for position, message in zip(positions, messages, strict=True) if is_away(message)]
             self._fetch_positions(sorted(away)[:AWAY_MAX])
             return
         backlog = self._queue.shelves.front()
         if backlog.returned:
-            if backlog.returned[0][1] is AWAY:
+            if is_away(backlog.returned[0][1]):
                 self._fetch_front(backlog)
         elif (
             backlog.paged_count
@@ -288,7 +288,7 @@ class Paging:
     def _fetch_front(self, backlog: Backlog) -> None:
         """Ask for the first messages of this backlog, which are on disk."""
         if backlog.returned:
-            away = sorted(position for position, message in backlog.returned if message is AWAY)
+            away = sorted(position for position, message in backlog.returned if is_away(message))
             self._fetch_positions(away[:AWAY_MAX])
             return
         while backlog.paged:
@@ -383,7 +383,7 @@ class Paging:
             self._queue.shelves.timed = True
         start = 0
         for at in range(len(messages) + 1):
-            if at < len(messages) and messages[at] is not AWAY:
+            if at < len(messages) and not is_away(messages[at]):
                 continue
             if at > start:  # those that are damaged are left out
                 some = deadlines[start:at] if deadlines is not None else None
@@ -416,7 +416,7 @@ class Paging:
             if found is None:
                 continue
             for at, message in enumerate(self._memory.messages(found, spot.first, spot.first + len(found.contents))):
-                if spot.first + at in wanted and message is not AWAY:
+                if spot.first + at in wanted and not is_away(message):
                     returns = self._queue.shelves.returns.get(spot.first + at, 0)
                     loaded[spot.first + at] = counted(message, returns) if returns else message
         lost = wanted - loaded.keys()
@@ -435,7 +435,7 @@ class Paging:
             if position not in lost
         ]
         dead = [position for position, _ in pairs], [message for _, message in pairs]
-        if AWAY in dead[1]:
+        if any(map(is_away, dead[1])):
             self._later[0] = dead, reason
             return False
         del self._later[0]
@@ -447,7 +447,7 @@ class Paging:
     def gives_up_later(self, dead: Dead, reason: str) -> bool:
         """Dead letters: False if they can be buried at once. Later, if some of them, or of those that came before, have
         their bodies on disk only."""
-        if not self._later and AWAY not in dead[1]:
+        if not self._later and not any(map(is_away, dead[1])):
             return False
         if self._queue.keeping is not None:
             self._queue.keeping.bury(dead[0])

@@ -28,7 +28,7 @@ from penstock.amqp.method import (
     QueuePurgeOk,
 )
 from penstock.amqp.properties import Properties, encode_properties
-from penstock.broker.backlog import AWAY
+from penstock.broker.backlog import is_away
 from penstock.broker.memory import PRESS_NS, SMALL_BYTES
 from penstock.broker.paging import RETRY_S
 from penstock.broker.queue import Queue
@@ -259,7 +259,7 @@ def test_unacked_messages_go_first_if_they_grew_faster(house: StoreHouse, peer: 
     peer.consume(1)
     assert len(given(peer)) == 60
     assert press(queue, stay=50) == 50
-    assert sum(message is AWAY for message in queue.unacked.values()) == 50
+    assert sum(is_away(message) for message in queue.unacked.values()) == 50
     assert in_ram(queue) == 40
 
 
@@ -271,7 +271,7 @@ def test_unacked_messages_go_on_leaving_until_none_is_in_ram(house: StoreHouse, 
     assert press(queue, stay=90) == 10
     assert press(queue, stay=50) == 40
     assert press(queue) == 50
-    assert all(message is AWAY for message in queue.unacked.values())
+    assert all(is_away(message) for message in queue.unacked.values())
     peer.ack(1, 50, multiple=True)
     publish(peer, 100, 110)
     assert len(given(peer)) == 10
@@ -287,7 +287,7 @@ def test_ready_messages_go_first_if_they_grew_faster(house: StoreHouse, peer: Fa
     peer.consume(1)
     assert len(given(peer)) == 10
     assert press(queue, stay=50) == 50
-    assert sum(message is AWAY for message in queue.unacked.values()) == 0
+    assert sum(is_away(message) for message in queue.unacked.values()) == 0
     assert in_ram(queue) == 40
 
 
@@ -704,7 +704,7 @@ def test_unacked_messages_that_left_ram_come_back_in_their_place_when_they_are_r
     publish(peer, 20, size=size)
     deliver(peer, 10, prefetch=10)
     assert press(queue) > 10
-    assert all(message is AWAY for message in queue.unacked.values())
+    assert all(is_away(message) for message in queue.unacked.values())
     other = house.peer("other")
     other.open()
     peer.ask(1, BasicCancel("c"))
@@ -821,7 +821,7 @@ def test_rejected_messages_that_left_ram_are_sent_on_in_order(
     publish(peer, 20, size=size)
     deliver(peer, 20)
     press(queue, stay=10)
-    assert queue.unacked[10] is AWAY
+    assert is_away(queue.unacked[10])
     for tag in range(11, 21):
         peer.nack(1, tag, requeue=False)
     peer.nack(1, 10, multiple=True, requeue=False)  # these are in RAM, and must not overtake the others
