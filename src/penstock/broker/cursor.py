@@ -120,7 +120,9 @@ class Cursor:
                     self._ahead_bytes += chunk.bytes
         if not read.found and not read.trouble:
             # Nothing whole is left of it: it was dropped by retention, or is damaged.
-            self.next = max(self.next, read.next, self.stream.log.first)
+            before, self.next = self.next, max(self.next, read.next, self.stream.log.first)
+            if self.next == before:
+                read.trouble = "nothing is there to be read"  # not again at once
         self.stream.was_read(read)
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ APPLIES: Final = {  # which words after apply-to mean a thing of this kind
     STREAMS: ("all", QUEUES, STREAMS),
     EXCHANGES: ("all", EXCHANGES),
 }
+OF_STREAMS: Final = ("max-age", "max-length-bytes", "stream-max-segment-size-bytes")
 APPLY_TO: Final = ("all", QUEUES, EXCHANGES, "classic_queues", STREAMS)
 PATTERN_LENGTH_MAX: Final = 1024  # patterns are for people
 
@@ -169,6 +170,8 @@ class Policies:
             value = settings.get(key)
             if not isinstance(value, int) or (isinstance(bound, int) and bound < value):
                 settings[key] = bound
+        if kind == STREAMS:  # a policy for all queues must not make one expire
+            settings = {key: value for key, value in settings.items() if key in OF_STREAMS}
         return settings
 
 

@@ -209,6 +209,41 @@ def test_a_policy_bounds_a_stream_that_is_there(house: StoreHouse, peer: FakePee
     assert (log.max_bytes, log.max_age_ms) == (-1, -1)
 
 
+def test_a_policy_for_all_queues_does_not_make_a_stream_expire(house: StoreHouse, peer: FakePeer) -> None:
+    house.vhost.put_policy(Policy("short", ".*", {"expires": 1000, "message-ttl": 1000, "max-length": 1}))
+    peer.publish(1, "s", *numbers(0, 3))
+    house.run_until_idle()
+    house.clock.advance(10)
+    house.run_until_idle()
+    assert the_stream(house).count() == 3
+    house.vhost.drop_policy("short")
+    house.vhost.put_policy(Policy("short", ".*", {"expires": 1000}))
+    peer.ask(1, QueueDelete("s"))
+    peer.ask(1, QueueDeclare("s", durable=True, arguments=STREAM))
+    house.clock.advance(10)
+    house.run_until_idle()
+    assert not the_stream(house).deleted
+
+
+def test_a_reader_whose_file_is_gone_asks_again_after_a_while_and_not_at_once(
+    house: StoreHouse, peer: FakePeer, tmp_path: Path
+) -> None:
+    peer.publish(1, "s", *numbers(0, 3))
+    house.run_until_idle()
+    (segment,) = tmp_path.rglob("*.seg")
+    segment.rename(tmp_path / "elsewhere")
+    read(peer, "first")
+    house.run_turns()
+    (place,) = the_stream(house)._cursors.values()
+    while place._read is not None:
+        house.posts.wait()
+        house.run_turns()
+    assert the_stream(house)._retry is not None
+    (tmp_path / "elsewhere").rename(segment)
+    house.clock.advance(stream.RETRY_S)
+    assert bodies(house, peer, 3) == numbers(0, 3)
+
+
 def test_a_deleted_stream_leaves_no_file_and_a_new_one_begins_at_0(
     house: StoreHouse, peer: FakePeer, tmp_path: Path
 ) -> None:
