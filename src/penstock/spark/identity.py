@@ -205,6 +205,13 @@ class StampCutter:
         self._rest = b""
         self._life = ""
 
+    def following(self, position: int, count: int) -> list[bytes]:
+        """The properties that `count` messages have which follow each other from here on, if they differ from the last
+        one in their position only; fewer where it has more digits."""
+        digits = self._size - len(self._head) - len(self._tail)
+        head, tail = self._head, self._tail
+        return [head + b"%d" % one + tail for one in range(position, min(position + count, 10**digits))]
+
     def cut(self, properties: bytes) -> tuple[bytes, str, int]:
         """The properties without it, the life of the queue ("" if there is no stamp), and the position in it."""
         head, tail = self._head, self._tail

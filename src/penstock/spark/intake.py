@@ -21,7 +21,7 @@ from typing import Final
 
 from penstock.amqp.table import Table
 from penstock.client.connection import Connection
-from penstock.client.consumer import Consumer, Deliveries
+from penstock.client.consumer import PREFETCH_MAX, Consumer, Deliveries
 from penstock.client.error import ClientError, Closed
 from penstock.client.uri import Uri
 from penstock.spark.fault import SourceError, broker_fault
@@ -36,6 +36,9 @@ CLOSE_S: Final = 3.0  # for a polite end; the broker gives back what is unacked 
 GATHER_S: Final = 1.0
 GATHER_WAIT_S: Final = 0.002
 GATHER_ROWS_MIN: Final = 50
+# The same for a batch that nobody waits for yet: it may wait to be full.
+FILL_S: Final = 1.0
+FILL_WAIT_S: Final = 0.05
 _STREAM_OFFSET: Final = b"\x0fx-stream-offsetl"  # a header's key and type
 
 log = logging.getLogger("penstock.spark")
@@ -81,15 +84,17 @@ class Intake:
     def connected(self) -> bool:
         return self._consumer is not None
 
-    def take(self, rows: int, bytes_max: int, wait_s: float) -> Deliveries:
-        """What has come, and what comes on its heels; nothing if nothing comes within `wait_s`, or without a broker."""
+    def take(self, rows: int, bytes_max: int, wait_s: float, fill: bool = False) -> Deliveries:
+        """What has come, and what comes on its heels; nothing if nothing comes within `wait_s`, or without a broker.
+
+        `fill`: there is time to wait until so many rows have come."""
         got = Deliveries()
         for _ in range(2):  # a connection that turns out to be lost is made again at once
             consumer = self._consumer or self._connect(wait_s)
             if consumer is None:
                 return got
             try:
-                got = self._gather(consumer, rows, bytes_max, wait_s)
+                got = self._gather(consumer, rows, bytes_max, wait_s, fill)
                 break
             except Closed as error:
                 # What was read is left out too: without a connection it cannot be acked, and it comes again.
@@ -98,12 +103,13 @@ class Intake:
             raise SourceError(f"{self._queue} at {self._uri} is a stream: read it with the option stream, not queue")
         return got
 
-    def _gather(self, consumer: Consumer, rows: int, bytes_max: int, wait_s: float) -> Deliveries:
-        deadline = time.monotonic() + GATHER_S
+    def _gather(self, consumer: Consumer, rows: int, bytes_max: int, wait_s: float, fill: bool) -> Deliveries:
+        most_s, gap_s, least = (FILL_S, FILL_WAIT_S, 1) if fill else (GATHER_S, GATHER_WAIT_S, GATHER_ROWS_MIN)
+        deadline = time.monotonic() + most_s
         got = consumer.read(rows, wait_s, bytes_max)
         gain = len(got)
-        while gain >= GATHER_ROWS_MIN and len(got) < rows and got.bytes < bytes_max and time.monotonic() < deadline:
-            more = consumer.read(rows - len(got), GATHER_WAIT_S, bytes_max - got.bytes)
+        while gain >= least and len(got) < rows and got.bytes < bytes_max and time.monotonic() < deadline:
+            more = consumer.read(rows - len(got), gap_s, bytes_max - got.bytes)
             gain = len(more)
             _join(got, more)
         if consumer.ended:
@@ -173,10 +179,18 @@ class Intake:
         try:
             self.stamped = connection.has(SEQUENCE_CAPABILITY)
             arguments: Table = {SEQUENCE_HEADER: True} if self.stamped else {}
-            return Consumer(connection.open_channel(), self._queue, self.prefetch, arguments=arguments, tag=self._tag)
+            prefetch = self._allowed_prefetch()
+            return Consumer(connection.open_channel(), self._queue, prefetch, arguments=arguments, tag=self._tag)
         except BaseException:
             connection.abort()
             raise
+
+    def _allowed_prefetch(self) -> int:
+        """A prefetch has 16 bits on the wire. Above that, Penstock sends without one, as fast as we read: TCP holds it
+        back. Other brokers need not be so careful with their memory: there the largest must do."""
+        if self.prefetch <= PREFETCH_MAX:
+            return self.prefetch
+        return 0 if self.stamped else PREFETCH_MAX
 
     def _lose(self, error: ClientError) -> None:
         assert self._consumer is not None

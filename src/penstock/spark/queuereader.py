@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from penstock.client.consumer import PREFETCH_MAX, Deliveries
+from penstock.client.consumer import Deliveries
 from penstock.spark.ahead import Ahead
 from penstock.spark.columns import record_batch
 from penstock.spark.fault import SourceError
@@ -38,7 +38,7 @@ from penstock.spark.runner import stop_on_sigterm
 from penstock.spark.sift import FRESH, Sifted, sift
 from penstock.spark.spool import ID_COLUMN, Spool, SpoolError
 
-RECORDS_DEFAULT: Final = 32_000  # twice that, the prefetch, still fits AMQP's 16 bits
+RECORDS_DEFAULT: Final = 100_000  # enough that what a batch costs whatever is in it is little
 BYTES_DEFAULT: Final = 64 * 1024 * 1024  # of bodies in the driver at a time
 BYTES_MAX: Final = 1 << 30  # an Arrow column of bytes ends at 2 GiB, and the last message may be large
 BATCH_ROWS: Final = 10_000  # of an Arrow batch: the grain in which a file is divided among tasks
@@ -50,6 +50,7 @@ LOCK_WAIT_S: Final = 15.0
 STALL_S: Final = 10.0
 # Below that, what a batch costs whatever is in it is all that counts, and nothing is gained by taking the next early.
 AHEAD_ROWS_MIN: Final = 1000
+AHEAD_ROWS_PLENTY: Final = 5000  # so many at once are a backlog, however large a batch may be
 STOP_WAIT_S: Final = 3.0
 
 log = logging.getLogger("penstock.spark")
@@ -76,9 +77,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OptionError("option queue is missing")
         self._options = options
         self._queue = options.queue
-        self._rows_max = min(options.max_records or RECORDS_DEFAULT, PREFETCH_MAX)
+        self._rows_max = options.max_records or RECORDS_DEFAULT
         self._bytes_max = min(options.max_bytes or BYTES_DEFAULT, BYTES_MAX)
-        self._prefetch = options.prefetch or min(2 * self._rows_max, PREFETCH_MAX)
+        self._prefetch = options.prefetch or 2 * self._rows_max  # a batch that runs, and the next
         self._gauge = Gauge(options.uri, self._queue)
         self._spool: Spool | None = None
         self._intake: Intake | None = None
@@ -269,11 +270,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ackable(self, spool: Spool) -> int:
         return spool.end if self._options.ack_mode == "spool" else spool.committed
 
-    def _pull(self, spool: Spool, intake: Intake, rows_max: int) -> Sifted | None:
+    def _pull(self, spool: Spool, intake: Intake, rows_max: int, fill: bool = False) -> Sifted | None:
         """Take what is there, spool what is new of it; None if nothing came."""
-        deliveries = intake.take(rows_max, self._bytes_max, WAIT_S)
+        deliveries = intake.take(rows_max, self._bytes_max, WAIT_S, fill)
         full = 2 * len(deliveries) >= rows_max or 2 * deliveries.bytes >= self._bytes_max
-        self._plenty = full and len(deliveries) >= AHEAD_ROWS_MIN
+        self._plenty = (full and len(deliveries) >= AHEAD_ROWS_MIN) or len(deliveries) >= AHEAD_ROWS_PLENTY
         if not deliveries:
             return None
         found = sift(deliveries, spool, intake.stamped)
@@ -296,7 +297,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
 
         def pull() -> None:
-            self._count(self._pull(spool, intake, rows_max), intake)
+            self._count(self._pull(spool, intake, rows_max, fill=True), intake)
 
         self._ahead.begin(pull)
 

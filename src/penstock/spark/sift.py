@@ -41,6 +41,8 @@ def sift(deliveries: Deliveries, spool: Spool, stamped: bool) -> Sifted:
     """Compare with what the spool has. `deliveries` is used up.
 
     `stamped`: the broker stamps a sequence. Else a header of that name is a publisher's, and means nothing."""
+    if stamped and (usual := _one_run(deliveries, spool)) is not None:
+        return usual
     found = Sifted()
     identities, needs, ids = found.identities, found.needs, found.identities.ids
     headers: list[bytes] = []
@@ -81,6 +83,25 @@ def sift(deliveries: Deliveries, spool: Spool, stamped: bool) -> Sifted:
     found.duplicates = len(needs) - len(headers)
     found.fresh = deliveries if not found.duplicates else _only(deliveries, kept)
     found.fresh.headers = headers
+    return found
+
+
+def _one_run(deliveries: Deliveries, spool: Spool) -> Sifted | None:
+    """The usual case in a quarter of the time: all are new, follow each other, and are alike but for their position."""
+    count = len(deliveries)
+    cutter = StampCutter()
+    rest, life, first = cutter.cut(deliveries.headers[0])
+    if not life or deliveries.headers != cutter.following(first, count):
+        return None
+    if spool.need_of_sequence(life, first) is not None or spool.free_until(life, first) < first + count:
+        return None
+    found = Sifted()
+    found.identities.add(life, first, first + count)
+    found.identities.ids = [b""] * count
+    found.tags = deliveries.tags
+    found.needs = [FRESH] * count
+    found.fresh = deliveries
+    found.fresh.headers = [rest] * count
     return found
 
 

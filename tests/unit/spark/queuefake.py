@@ -61,7 +61,7 @@ class FakeIntake:
         self.runs: list[tuple[int, int]] = []
         self.tag = 0
 
-    def take(self, rows: int, bytes_max: int, wait_s: float) -> Deliveries:
+    def take(self, rows: int, bytes_max: int, wait_s: float, fill: bool = False) -> Deliveries:
         got = Deliveries()
         while self.queue.ready and len(got) < rows and len(self.unacked) < self.prefetch and got.bytes < bytes_max:
             message, again = self.queue.ready.pop(0)

@@ -148,3 +148,14 @@ def test_what_will_not_mend_by_itself_ends_the_query_at_once(monkeypatch: pytest
     fail_with(monkeypatch, error)
     with pytest.raises(SourceError, match=str(error)):
         Intake(Uri(), "q", 10, patient=True).take(1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "stamped", "expected"), [(65_535, True, 65_535), (65_536, True, 0), (65_536, False, 65_535)]
+)
+def test_a_prefetch_that_amqp_cannot_say_is_none_on_penstock_and_the_largest_elsewhere(
+    wanted: int, stamped: bool, expected: int
+):
+    intake = Intake(Uri(), "q", wanted)
+    intake.stamped = stamped
+    assert intake._allowed_prefetch() == expected

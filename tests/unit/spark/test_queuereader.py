@@ -243,10 +243,9 @@ def test_bytes_end_a_batch_too(tmp_path: Path):
     assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))["n"] == 10
 
 
-def test_the_prefetch_is_twice_a_batch_and_fits_amqp():
-    assert QueueStreamReader(Options(uri=Uri(), queue="q"))._prefetch == 64_000
+def test_the_prefetch_is_twice_a_batch():
+    assert QueueStreamReader(Options(uri=Uri(), queue="q"))._prefetch == 200_000
     assert QueueStreamReader(Options(uri=Uri(), queue="q", max_records=100))._prefetch == 200
-    assert QueueStreamReader(Options(uri=Uri(), queue="q", max_records=10**6))._prefetch == 65_535
     assert QueueStreamReader(Options(uri=Uri(), queue="q", max_records=100, prefetch=7))._prefetch == 7
 
 
