@@ -7,10 +7,12 @@ Place in the chain: beside it. Not here: what is stamped, and for whom (broker/s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.amqp.content import FLAGS_OFFSET, properties_end
 from penstock.amqp.frame import HEAD, HEAD_BYTES, HEADER
+from penstock.amqp.publish import Message
 from penstock.amqp.table import encode_short_string, table_entries
 
 TEMPLATES_MAX: Final = 1024  # then they are forgotten all at once
@@ -37,18 +39,39 @@ class Stamp:
         """The content with this header; the value is given as its bytes, letter and all. If the header frame would be
         larger than frame_max (0 is no limit), the content as it is: whoever gets it could not read it otherwise."""
         end = HEAD_BYTES + int.from_bytes(wire[3:7], "big")
-        properties = wire[FLAGS_OFFSET:end]
-        templates = self._templates.get(len(value))
-        template = templates.get(properties) if templates is not None else None
-        if template is None:
-            template = self._make(wire, len(value))
-            if len(properties) <= PROPERTIES_BYTES_MAX:
-                self._remember(len(value), properties, template)
-        size, before, behind = template
+        size, before, behind = self._template(wire, wire[FLAGS_OFFSET:end], len(value))
         if frame_max and size + HEAD_BYTES + 1 > frame_max:
             return wire
         head = HEAD.pack(HEADER, wire[1] << 8 | wire[2], size)
         return b"".join((head, wire[HEAD_BYTES:FLAGS_OFFSET], before, value, behind, wire[end + 1 :]))
+
+    def put_each(self, messages: Sequence[Message], values: Sequence[bytes], frame_max: int = 0) -> list[Message]:
+        """The same for many: what a message shares with the one before is not looked up again."""
+        stamped: list[Message] = []
+        known = head = before = behind = b""
+        value_bytes = -1
+        fits = False
+        for (publish, wire), value in zip(messages, values, strict=True):
+            end = HEAD_BYTES + int.from_bytes(wire[3:7], "big")
+            properties = wire[1:3] + wire[FLAGS_OFFSET:end]  # the channel's number is in the head too
+            if properties != known or len(value) != value_bytes:
+                size, before, behind = self._template(wire, wire[FLAGS_OFFSET:end], len(value))
+                head = HEAD.pack(HEADER, wire[1] << 8 | wire[2], size)
+                fits = not frame_max or size + HEAD_BYTES + 1 <= frame_max
+                known, value_bytes = properties, len(value)
+            if fits:
+                wire = b"".join((head, wire[HEAD_BYTES:FLAGS_OFFSET], before, value, behind, wire[end + 1 :]))
+            stamped.append((publish, wire))
+        return stamped
+
+    def _template(self, wire: bytes, properties: bytes, value_bytes: int) -> Template:
+        templates = self._templates.get(value_bytes)
+        template = templates.get(properties) if templates is not None else None
+        if template is None:
+            template = self._make(wire, value_bytes)
+            if len(properties) <= PROPERTIES_BYTES_MAX:
+                self._remember(value_bytes, properties, template)
+        return template
 
     def _remember(self, value_bytes: int, properties: bytes, template: Template) -> None:
         templates = self._templates.setdefault(value_bytes, {})

@@ -94,12 +94,10 @@ class Stamps:
         self._queue.mailbox.wake()
 
     def stamped(self, positions: Sequence[int], messages: Sequence[Message], frame_max: int) -> list[Message]:
-        life, put = self._life, self._stamp.put
-        made: list[Message] = []
-        for position, (publish, wire) in zip(positions, messages, strict=True):
-            text = life + b"%d" % position
-            made.append((publish, put(wire, b"S\0\0\0" + bytes((len(text),)) + text, frame_max)))
-        return made
+        life = self._life
+        texts = [life + b"%d" % position for position in positions]
+        values = [b"S\0\0\0%c%b" % (len(text), text) for text in texts]
+        return self._stamp.put_each(messages, values, frame_max)
 
     def __repr__(self) -> str:
         return f"<Stamps {self._queue.queue_name} life={self._id:x} reserved={self.reserved}>"

@@ -197,13 +197,8 @@ class Stream(Queue):
 
     def _number(self, messages: list[Message], first: int) -> list[Message]:
         """Every message carries its offset from now on, so that it is delivered to every reader as it is stored."""
-        numbered: list[Message] = []
-        put = self._stamp.put
-        offset = first
-        for publish, wire in messages:
-            numbered.append((publish, put(wire, _pack_offset(b"l", offset))))
-            offset += 1
-        return numbered
+        offsets = [_pack_offset(b"l", offset) for offset in range(first, first + len(messages))]
+        return self._stamp.put_each(messages, offsets)
 
     def is_on_disk(self, item: Arrival, chunk: Chunk) -> None:
         """From the store: these are synced, and can be read."""

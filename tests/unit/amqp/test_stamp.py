@@ -8,7 +8,7 @@ from penstock.amqp import content
 from penstock.amqp.properties import Properties, decode_properties, encode_properties
 from penstock.amqp.stamp import TEMPLATES_MAX, Stamp
 from penstock.amqp.table import Table
-from tests.unit.fakes import make_wire
+from tests.unit.fakes import make_wire, publish_method
 
 ALL = Properties(
     content_type="text/plain",
@@ -83,3 +83,17 @@ def test_however_many_properties_there_are_few_are_remembered() -> None:
         wire = make_wire(b"x", properties=encode_properties(Properties(message_id=str(at))))
         assert read(stamp.put(wire, text(b"1"))).message_id == str(at)
     assert sum(map(len, stamp._templates.values())) <= TEMPLATES_MAX
+
+
+def test_many_at_once_are_stamped_as_one_by_one() -> None:
+    large = encode_properties(Properties(headers={"large": "L" * 4000}))
+    few, all_ = encode_properties(Properties(delivery_mode=2)), encode_properties(ALL)
+    wires = [
+        make_wire(b"x" * size, properties=one) for size, one in enumerate((few, few, all_, large, few, all_, all_))
+    ]
+    wires.append(make_wire(b"x", channel=2, properties=all_))
+    values = [text(b"%d" % at) for at in (8, 9, 10, 11, 99, 100, 101, 102)]
+    publish = publish_method(1, "q")
+    stamped = Stamp("x-stamp").put_each([(publish, wire) for wire in wires], values, 4000)
+    assert stamped == [(publish, Stamp("x-stamp").put(wire, value, 4000)) for wire, value in zip(wires, values)]
+    assert stamped[3][1] == wires[3], "it would be too large"
