@@ -41,9 +41,15 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
+    """Neither of tests before, in whatever file, nor of this one."""
+    close_kept()
     yield
+    close_kept()
+
+
+def close_kept() -> None:
     for channel in rangereader._kept.values():
-        channel.connection.socket.close()
+        channel.connection.abort()
     rangereader._kept.clear()
 
 

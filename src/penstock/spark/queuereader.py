@@ -38,7 +38,7 @@ from penstock.spark.runner import stop_on_sigterm
 from penstock.spark.sift import FRESH, Sifted, sift
 from penstock.spark.spool import ID_COLUMN, Spool, SpoolError
 
-RECORDS_DEFAULT: Final = 100_000  # enough that what a batch costs whatever is in it is little
+RECORDS_DEFAULT: Final = 250_000  # enough that what a batch costs whatever is in it is little
 BYTES_DEFAULT: Final = 64 * 1024 * 1024  # of bodies in the driver at a time
 BYTES_MAX: Final = 1 << 30  # an Arrow column of bytes ends at 2 GiB, and the last message may be large
 BATCH_ROWS: Final = 10_000  # of an Arrow batch: the grain in which a file is divided among tasks

@@ -25,7 +25,7 @@ from penstock.spark import queuereader, spool
 from penstock.spark.fault import SourceError
 from penstock.spark.gauge import Gauge
 from penstock.spark.options import Options
-from penstock.spark.queuereader import QueueStreamReader, spool_directory
+from penstock.spark.queuereader import RECORDS_DEFAULT, QueueStreamReader, spool_directory
 from penstock.spark.schema import arrow_schema
 from penstock.spark.spoollock import SpoolInUse
 from tests.unit.spark.queuefake import POINTS, Crash, FakeQueue, MicroBatches, fake_query
@@ -244,7 +244,7 @@ def test_bytes_end_a_batch_too(tmp_path: Path):
 
 
 def test_the_prefetch_is_twice_a_batch():
-    assert QueueStreamReader(Options(uri=Uri(), queue="q"))._prefetch == 200_000
+    assert QueueStreamReader(Options(uri=Uri(), queue="q"))._prefetch == 2 * RECORDS_DEFAULT
     assert QueueStreamReader(Options(uri=Uri(), queue="q", max_records=100))._prefetch == 200
     assert QueueStreamReader(Options(uri=Uri(), queue="q", max_records=100, prefetch=7))._prefetch == 7
 
