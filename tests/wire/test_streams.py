@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +14,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.wire.live import LiveBroker, ServeProcess
+from tests.wire.live import LiveBroker, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
 STREAM = {"x-queue-type": "stream"}
@@ -233,3 +235,41 @@ def test_a_stream_without_a_data_directory_is_refused_by_name() -> None:
         connect(broker.uri) as connection,
     ):
         declare(connection.channel())
+
+
+def penstock_stream(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock", "stream", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=serve_environment())
+
+
+def test_the_command_declares_shows_and_deletes_a_partitioned_stream(broker: LiveBroker) -> None:
+    told = penstock_stream("declare", "orders", "--partitions", "3", "--max-age", "7D", "--uri", broker.uri)
+    assert told.stdout == "declared: exchange orders and streams orders-0 to orders-2\n", told.stderr
+    with connect(broker.uri) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for number in range(60):
+            channel.basic_publish("orders", str(number), b"%d" % number)
+    told = penstock_stream("show", "orders", "--uri", broker.uri)
+    counts = [int(line.split("│")[4]) for line in told.stdout.splitlines() if "orders-" in line]
+    assert len(counts) == 3
+    assert sum(counts) == 60
+    assert all(counts), "the exchange spreads keys"
+    told = penstock_stream("delete", "orders", "--uri", broker.uri)
+    assert told.stdout == "deleted: orders-0, orders-1, orders-2\n"
+    assert broker.call(lambda: list(broker.inside.vhosts["/"].queues)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["show", "nothing"], "there is no stream 'nothing'"),
+        (["declare", "s", "--max-age", "soon"], "'soon' is no age"),
+        (["declare", "s", "--partitions", "1001"], "--partitions is 0 to 1000"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(broker: LiveBroker, arguments: list[str], expected: str) -> None:
+    told = penstock_stream(*arguments, "--uri", broker.uri)
+    assert told.returncode == 1
+    assert expected in told.stderr
+    assert len(told.stderr.splitlines()) == 1
