@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
@@ -12,6 +13,7 @@ from tests.wire.live import serve_environment
 def test_pyspark_is_installed():
     if find_spec("pyspark") is None:
         pytest.skip('pyspark is not installed, tests/spark did not run: pip install "penstock[spark]"')
+    assert import_module("pyspark_penstock").DefaultSource.name() == "amqp"
 
 
 def test_the_broker_and_its_commands_start_where_pyspark_is_not_installed():

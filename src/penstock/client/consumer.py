@@ -77,6 +77,16 @@ class Deliveries:
         self.bodies.append(body)
         self.bytes += len(body)
 
+    def extend(self, more: "Deliveries") -> None:
+        """With what a later read gave."""
+        self.tags += more.tags
+        self.redelivered += more.redelivered
+        self.exchanges += more.exchanges
+        self.routing_keys += more.routing_keys
+        self.headers += more.headers
+        self.bodies += more.bodies
+        self.bytes += more.bytes
+
     def rows(self) -> Iterator[Delivery]:
         """One by one, as `add` takes them."""
         routes = zip(self.redelivered, self.exchanges, self.routing_keys)

@@ -111,7 +111,7 @@ class Intake:
         while gain >= least and len(got) < rows and got.bytes < bytes_max and time.monotonic() < deadline:
             more = consumer.read(rows - len(got), gap_s, bytes_max - got.bytes)
             gain = len(more)
-            _join(got, more)
+            got.extend(more)
         if consumer.ended:
             raise Closed(f"{self._uri.address} cancelled the consumer: the queue {self._queue!r} is gone or moved")
         return got
@@ -210,13 +210,3 @@ class Intake:
         log.warning("queue %s: %s; next try in %.1f s", self._queue, error, self._retry_s)
         self._retry_at = now + self._retry_s
         self._retry_s = min(self._retry_s * 2, RETRY_MAX_S)
-
-
-def _join(got: Deliveries, more: Deliveries) -> None:
-    got.tags += more.tags
-    got.redelivered += more.redelivered
-    got.exchanges += more.exchanges
-    got.routing_keys += more.routing_keys
-    got.headers += more.headers
-    got.bodies += more.bodies
-    got.bytes += more.bytes

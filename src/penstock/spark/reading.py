@@ -63,14 +63,7 @@ class Reading:
         """About so many rows, or bytes of bodies: less only at the end of the range. Raises Closed if nothing comes."""
         got = self._read(rows, size)
         while not self.done and len(got) < rows and got.bytes < size:
-            more = self._read(rows - len(got), size - got.bytes)
-            got.tags += more.tags
-            got.redelivered += more.redelivered
-            got.exchanges += more.exchanges
-            got.routing_keys += more.routing_keys
-            got.headers += more.headers
-            got.bodies += more.bodies
-            got.bytes += more.bytes
+            got.extend(self._read(rows - len(got), size - got.bytes))
         return got
 
     def finish(self) -> None:
