@@ -16,26 +16,28 @@ from typing import Final
 
 from penstock.amqp.bounds import UNBOUNDED, Bounds
 from penstock.amqp.close import FRAME_ERROR, CloseConnection
+from penstock.amqp.flags import (
+    APP_ID,
+    CLUSTER_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    USER_ID,
+)
 from penstock.amqp.table import Table, decode_table, encode_short_string, encode_table
 
 TRANSIENT: Final = 1
 PERSISTENT: Final = 2
 SPECIAL: Final = 4  # beside the delivery mode: the broker has rules for some property
 
-_CONTENT_TYPE: Final = 1 << 15
-_CONTENT_ENCODING: Final = 1 << 14
-_HEADERS: Final = 1 << 13
-_DELIVERY_MODE: Final = 1 << 12
-_PRIORITY: Final = 1 << 11
-_CORRELATION_ID: Final = 1 << 10
-_REPLY_TO: Final = 1 << 9
-_EXPIRATION: Final = 1 << 8
-_MESSAGE_ID: Final = 1 << 7
-_TIMESTAMP: Final = 1 << 6
-_TYPE: Final = 1 << 5
-_USER_ID: Final = 1 << 4
-_APP_ID: Final = 1 << 3
-_CLUSTER_ID: Final = 1 << 2
 
 _SHORT: Final = Struct(">H")
 _LONG: Final = Struct(">I")
@@ -44,8 +46,8 @@ DIRECT_REPLY_TO: Final = b"amq.rabbitmq.reply-to"
 PRODUCER: Final = "x-penstock-producer"  # headers: who numbers its messages,
 PUBLISHING_ID: Final = "x-penstock-publishing-id"  # and the number of this one
 PRODUCER_BYTES_MAX: Final = 255  # of a producer's name: as all names, and queues keep thousands of them
-_LATER_STRINGS: Final = (_CORRELATION_ID, _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _TYPE, _USER_ID, _APP_ID, _CLUSTER_ID)
-_BEHIND_MODE: Final = _DELIVERY_MODE - 4  # all flags behind it: the two low bits mean nothing
+_LATER_STRINGS: Final = (CORRELATION_ID, REPLY_TO, EXPIRATION, MESSAGE_ID, TYPE, USER_ID, APP_ID, CLUSTER_ID)
+_BEHIND_MODE: Final = DELIVERY_MODE - 4  # all flags behind it: the two low bits mean nothing
 
 
 @dataclass(slots=True)
@@ -87,46 +89,46 @@ def encode_properties(properties: Properties) -> bytes:
     flags = 0
     out = bytearray(2)
     if properties.content_type is not None:
-        flags |= _CONTENT_TYPE
+        flags |= CONTENT_TYPE
         out += encode_short_string(properties.content_type)
     if properties.content_encoding is not None:
-        flags |= _CONTENT_ENCODING
+        flags |= CONTENT_ENCODING
         out += encode_short_string(properties.content_encoding)
     if properties.headers is not None:
-        flags |= _HEADERS
+        flags |= HEADERS
         out += encode_table(properties.headers)
     if properties.delivery_mode is not None:
-        flags |= _DELIVERY_MODE
+        flags |= DELIVERY_MODE
         out.append(properties.delivery_mode)
     if properties.priority is not None:
-        flags |= _PRIORITY
+        flags |= PRIORITY
         out.append(properties.priority)
     if properties.correlation_id is not None:
-        flags |= _CORRELATION_ID
+        flags |= CORRELATION_ID
         out += encode_short_string(properties.correlation_id)
     if properties.reply_to is not None:
-        flags |= _REPLY_TO
+        flags |= REPLY_TO
         out += encode_short_string(properties.reply_to)
     if properties.expiration is not None:
-        flags |= _EXPIRATION
+        flags |= EXPIRATION
         out += encode_short_string(properties.expiration)
     if properties.message_id is not None:
-        flags |= _MESSAGE_ID
+        flags |= MESSAGE_ID
         out += encode_short_string(properties.message_id)
     if properties.timestamp is not None:
-        flags |= _TIMESTAMP
+        flags |= TIMESTAMP
         out += _LONGLONG.pack(properties.timestamp)
     if properties.type is not None:
-        flags |= _TYPE
+        flags |= TYPE
         out += encode_short_string(properties.type)
     if properties.user_id is not None:
-        flags |= _USER_ID
+        flags |= USER_ID
         out += encode_short_string(properties.user_id)
     if properties.app_id is not None:
-        flags |= _APP_ID
+        flags |= APP_ID
         out += encode_short_string(properties.app_id)
     if properties.cluster_id is not None:
-        flags |= _CLUSTER_ID
+        flags |= CLUSTER_ID
         out += encode_short_string(properties.cluster_id)
     _SHORT.pack_into(out, 0, flags)
     return bytes(out)
@@ -137,14 +139,14 @@ def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
     try:
         flags = buf[pos] << 8 | buf[pos + 1]
         pos += 2
-        if not flags & _DELIVERY_MODE:
+        if not flags & DELIVERY_MODE:
             mode = TRANSIENT
         else:
-            if flags & _CONTENT_TYPE:
+            if flags & CONTENT_TYPE:
                 pos += 1 + buf[pos]
-            if flags & _CONTENT_ENCODING:
+            if flags & CONTENT_ENCODING:
                 pos += 1 + buf[pos]
-            if flags & _HEADERS:
+            if flags & HEADERS:
                 pos += 4 + int(_LONG.unpack_from(buf, pos)[0])
             mode = buf[pos]
             pos += 1
@@ -158,16 +160,16 @@ def delivery_mode_of(buf: bytes, pos: int, end: int) -> int:
 def priority_of(buf: bytes, pos: int) -> int:
     """The priority alone, 0 if there is none, of properties that were checked before."""
     flags = buf[pos] << 8 | buf[pos + 1]
-    if not flags & _PRIORITY:
+    if not flags & PRIORITY:
         return 0
     pos += 2
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         pos += 1 + buf[pos]
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         pos += 1 + buf[pos]
-    if flags & _HEADERS:
+    if flags & HEADERS:
         pos += 4 + int(_LONG.unpack_from(buf, pos)[0])
-    if flags & _DELIVERY_MODE:
+    if flags & DELIVERY_MODE:
         pos += 1
     return buf[pos]
 
@@ -183,11 +185,11 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
     try:
         flags = buf[pos] << 8 | buf[pos + 1]
         pos += 2
-        if flags & _CONTENT_TYPE:
+        if flags & CONTENT_TYPE:
             pos += 1 + buf[pos]
-        if flags & _CONTENT_ENCODING:
+        if flags & CONTENT_ENCODING:
             pos += 1 + buf[pos]
-        if flags & _HEADERS:
+        if flags & HEADERS:
             headers, pos = decode_table(buf, pos, bounds)
             plain = (
                 "CC" not in headers
@@ -195,20 +197,20 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
                 and PRODUCER not in headers
                 and PUBLISHING_ID not in headers
             )
-        if flags & _DELIVERY_MODE:
+        if flags & DELIVERY_MODE:
             if buf[pos] == PERSISTENT:
                 mode = PERSISTENT
             elif buf[pos] != TRANSIENT:
                 plain = False
             pos += 1
-        if flags & _PRIORITY:
+        if flags & PRIORITY:
             pos += 1
         for string in _LATER_STRINGS:
             if flags & string:
-                if string == _REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1):
+                if string == REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1):
                     plain = False
                 pos += 1 + buf[pos]
-            if string == _MESSAGE_ID and flags & _TIMESTAMP:
+            if string == MESSAGE_ID and flags & TIMESTAMP:
                 pos += 8
     except IndexError:
         raise _broken("they end too early") from None
@@ -217,13 +219,13 @@ def check_properties(buf: bytes, pos: int, end: int, bounds: Bounds = UNBOUNDED)
         raise
     if pos != end:
         raise _broken(f"{pos - start} bytes by their flags, but {end - start} in the frame")
-    return mode if plain and not flags & (_EXPIRATION | _USER_ID) else mode | SPECIAL
+    return mode if plain and not flags & (EXPIRATION | USER_ID) else mode | SPECIAL
 
 
 def headers_at(buf: bytes) -> int:
     """Where the headers begin in checked properties that have some, and are all of the buffer."""
     pos = 2
-    for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
+    for flag in (CONTENT_TYPE, CONTENT_ENCODING):
         if (buf[0] << 8 | buf[1]) & flag:
             pos += 1 + buf[pos]
     return pos
@@ -234,22 +236,22 @@ def check_behind_headers(buf: bytes, pos: int, flags: int) -> int:
     rule for any of them; else 0."""
     end = len(buf)
     mode = TRANSIENT
-    if flags & _DELIVERY_MODE:
+    if flags & DELIVERY_MODE:
         if pos >= end:
             return 0
         mode = buf[pos]
         pos += 1
     if flags & _BEHIND_MODE:
-        if flags & (_EXPIRATION | _USER_ID):
+        if flags & (EXPIRATION | USER_ID):
             return 0
-        if flags & _PRIORITY:
+        if flags & PRIORITY:
             pos += 1
         for string in _LATER_STRINGS:
             if flags & string:
-                if pos >= end or (string == _REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1)):
+                if pos >= end or (string == REPLY_TO and buf.startswith(DIRECT_REPLY_TO, pos + 1)):
                     return 0
                 pos += 1 + buf[pos]
-            if string == _MESSAGE_ID and flags & _TIMESTAMP:
+            if string == MESSAGE_ID and flags & TIMESTAMP:
                 pos += 8
     return mode if pos == end and mode in (TRANSIENT, PERSISTENT) else 0
 
@@ -268,35 +270,35 @@ def _read(buf: bytes, pos: int) -> tuple[Properties, int]:
     found = Properties()
     flags = int(_SHORT.unpack_from(buf, pos)[0])
     pos += 2
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         found.content_type, pos = _read_string(buf, pos)
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         found.content_encoding, pos = _read_string(buf, pos)
-    if flags & _HEADERS:
+    if flags & HEADERS:
         found.headers, pos = decode_table(buf, pos)
-    if flags & _DELIVERY_MODE:
+    if flags & DELIVERY_MODE:
         found.delivery_mode = buf[pos]
         pos += 1
-    if flags & _PRIORITY:
+    if flags & PRIORITY:
         found.priority = buf[pos]
         pos += 1
-    if flags & _CORRELATION_ID:
+    if flags & CORRELATION_ID:
         found.correlation_id, pos = _read_string(buf, pos)
-    if flags & _REPLY_TO:
+    if flags & REPLY_TO:
         found.reply_to, pos = _read_string(buf, pos)
-    if flags & _EXPIRATION:
+    if flags & EXPIRATION:
         found.expiration, pos = _read_string(buf, pos)
-    if flags & _MESSAGE_ID:
+    if flags & MESSAGE_ID:
         found.message_id, pos = _read_string(buf, pos)
-    if flags & _TIMESTAMP:
+    if flags & TIMESTAMP:
         found.timestamp = int(_LONGLONG.unpack_from(buf, pos)[0])
         pos += 8
-    if flags & _TYPE:
+    if flags & TYPE:
         found.type, pos = _read_string(buf, pos)
-    if flags & _USER_ID:
+    if flags & USER_ID:
         found.user_id, pos = _read_string(buf, pos)
-    if flags & _APP_ID:
+    if flags & APP_ID:
         found.app_id, pos = _read_string(buf, pos)
-    if flags & _CLUSTER_ID:
+    if flags & CLUSTER_ID:
         found.cluster_id, pos = _read_string(buf, pos)
     return found, pos

@@ -11,6 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.amqp.content import FLAGS_OFFSET, properties_end
+from penstock.amqp.flags import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    HEADERS,
+)
 from penstock.amqp.frame import HEAD, HEAD_BYTES, HEADER
 from penstock.amqp.publish import Message
 from penstock.amqp.table import encode_short_string, table_entries
@@ -18,9 +23,6 @@ from penstock.amqp.table import encode_short_string, table_entries
 TEMPLATES_MAX: Final = 1024  # then they are forgotten all at once
 PROPERTIES_BYTES_MAX: Final = 1024  # longer ones are stamped, but not remembered
 
-_CONTENT_TYPE: Final = 1 << 15
-_CONTENT_ENCODING: Final = 1 << 14
-_HEADERS: Final = 1 << 13
 
 # Bytes of the header frame's payload, what comes before the value, and what comes behind it, the frame's end included.
 Template = tuple[int, bytes, bytes]
@@ -83,13 +85,13 @@ class Stamp:
         end = properties_end(wire)
         flags = int.from_bytes(wire[FLAGS_OFFSET : FLAGS_OFFSET + 2], "big")
         table_at = FLAGS_OFFSET + 2
-        if flags & _CONTENT_TYPE:
+        if flags & CONTENT_TYPE:
             table_at += 1 + wire[table_at]
-        if flags & _CONTENT_ENCODING:
+        if flags & CONTENT_ENCODING:
             table_at += 1 + wire[table_at]
         rest_at = table_at
         entries = b""
-        if flags & _HEADERS:
+        if flags & HEADERS:
             rest_at += 4 + int.from_bytes(wire[table_at : table_at + 4], "big")
             entries = wire[table_at + 4 : rest_at]
             if self._entry in entries:
@@ -98,7 +100,7 @@ class Stamp:
                 )
         before = b"".join(
             (
-                (flags | _HEADERS).to_bytes(2, "big"),
+                (flags | HEADERS).to_bytes(2, "big"),
                 wire[FLAGS_OFFSET + 2 : table_at],
                 (len(entries) + len(self._entry) + value_bytes).to_bytes(4, "big"),
                 entries,

@@ -16,6 +16,17 @@ from struct import Struct, error
 from typing import Final, NamedTuple
 
 from penstock.amqp.close import CloseConnection
+from penstock.amqp.flags import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+)
 from penstock.amqp.table import table_entries
 
 SEQUENCE_HEADER: Final = "x-penstock-sequence"  # the consume argument has the same name
@@ -26,17 +37,6 @@ NEVER: Final = 1 << 63  # above all positions
 _KEY: Final = SEQUENCE_HEADER.encode()
 _ENTRY: Final = bytes((len(_KEY),)) + _KEY + b"S"  # its entry in a field table, up to the length of the text
 _LENGTH: Final = Struct(">I")
-
-# Property flags, in the order in which the properties stand.
-_CONTENT_TYPE: Final = 1 << 15
-_CONTENT_ENCODING: Final = 1 << 14
-_HEADERS: Final = 1 << 13
-_DELIVERY_MODE: Final = 1 << 12
-_PRIORITY: Final = 1 << 11
-_CORRELATION_ID: Final = 1 << 10
-_REPLY_TO: Final = 1 << 9
-_EXPIRATION: Final = 1 << 8
-_MESSAGE_ID: Final = 1 << 7
 
 
 class Ranges:
@@ -159,12 +159,12 @@ class Stamp(NamedTuple):
 
 def find_stamp(properties: bytes) -> Stamp | None:
     flags = properties[0] << 8 | properties[1]
-    if not flags & _HEADERS:
+    if not flags & HEADERS:
         return None
     table = 2
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         table += 1 + properties[table]
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         table += 1 + properties[table]
     first = table + 4
     end: int = first + _LENGTH.unpack_from(properties, table)[0]
@@ -189,7 +189,7 @@ def without_stamp(properties: bytes, stamp: Stamp) -> bytes:
     left = int(_LENGTH.unpack_from(properties, table)[0]) - (stop - start)
     if left:
         return properties[:table] + _LENGTH.pack(left) + properties[table + 4 : start] + properties[stop:]
-    flags = (properties[0] << 8 | properties[1]) & ~_HEADERS
+    flags = (properties[0] << 8 | properties[1]) & ~HEADERS
     return flags.to_bytes(2, "big") + properties[2:table] + properties[stop:]
 
 
@@ -247,23 +247,23 @@ def _are_entries(content: bytes) -> bool:
 def message_id_of(properties: bytes) -> bytes:
     """The message id as it was sent, b"" if there is none; what lies before it is skipped by its length."""
     flags = properties[0] << 8 | properties[1]
-    if not flags & _MESSAGE_ID:
+    if not flags & MESSAGE_ID:
         return b""
     at = 2
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         at += 1 + properties[at]
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         at += 1 + properties[at]
-    if flags & _HEADERS:
+    if flags & HEADERS:
         at += 4 + int(_LENGTH.unpack_from(properties, at)[0])
-    if flags & _DELIVERY_MODE:
+    if flags & DELIVERY_MODE:
         at += 1
-    if flags & _PRIORITY:
+    if flags & PRIORITY:
         at += 1
-    if flags & _CORRELATION_ID:
+    if flags & CORRELATION_ID:
         at += 1 + properties[at]
-    if flags & _REPLY_TO:
+    if flags & REPLY_TO:
         at += 1 + properties[at]
-    if flags & _EXPIRATION:
+    if flags & EXPIRATION:
         at += 1 + properties[at]
     return properties[at + 1 : at + 1 + properties[at]]

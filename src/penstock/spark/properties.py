@@ -18,6 +18,11 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
 
+from penstock.amqp.flags import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    HEADERS,
+)
 from penstock.amqp.properties import decode_properties
 from penstock.amqp.table import ByteArray, Table, Timestamp, Value
 
@@ -42,9 +47,6 @@ TAILS: Final = (
     ("cluster_id", 1 << 2),
 )
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
-_CONTENT_TYPE: Final = 1 << 15
-_CONTENT_ENCODING: Final = 1 << 14
-_HEADERS: Final = 1 << 13
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
 _OCTET, _TIME, _TEXT = range(3)
@@ -123,11 +125,11 @@ def _steps(flags: int) -> Steps:
 
 def _head_end(raw: bytes, flags: int) -> int:
     pos = 2
-    if flags & _CONTENT_TYPE:
+    if flags & CONTENT_TYPE:
         pos += 1 + raw[pos]
-    if flags & _CONTENT_ENCODING:
+    if flags & CONTENT_ENCODING:
         pos += 1 + raw[pos]
-    if flags & _HEADERS:
+    if flags & HEADERS:
         pos += 4 + int(_LONG.unpack_from(raw, pos)[0])
     return pos
 
