@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test check format compile interpreted fresh differential bench overload backlog slowdisk sparkbench fuzz lock node clean distclean
+.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk sparkbench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ run: setup fresh ## start the broker on 127.0.0.1:5672, its HTTP API on 127.0.0.
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
+
+random: setup fresh ## the property tests with new random examples: what they find becomes a named test
+	@PENSTOCK_RANDOM=1 $(BIN)/python -m pytest -q tests/property $(ARGS)
 
 check: setup ## lint, layout and types: ruff, mypy strict
 	@$(BIN)/ruff check --quiet .

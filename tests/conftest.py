@@ -2,13 +2,22 @@
 
 A file's tests stay together, because they share brokers and recordings; all of Spark's stay together, because a session
 is a JVM of its own, and the first query in it costs seconds.
+
+Hypothesis draws the same examples every time, so that what passed once passes again on a machine that only has to say
+whether a change is sound; PENSTOCK_RANDOM=1 (`make random`) lets it look for new ones.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
 
 SPARK = Path(__file__).parent / "spark"
 

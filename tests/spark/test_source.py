@@ -112,7 +112,9 @@ def test_retention_that_overtook_a_query_fails_it_or_is_passed_over_as_the_optio
     found = [offset for _, offset in offsets(spark, tmp_path / "out")]
     assert found[:10] == list(range(10))
     assert found[10] >= first
-    assert found[10:] == list(range(found[10], 1010))
+    # Retention may go on while the query reads: then there is a hole behind what was read before it.
+    assert found == sorted(set(found))
+    assert found[-1] == 1009
 
 
 @pytest.mark.parametrize(

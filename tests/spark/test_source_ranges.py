@@ -159,8 +159,9 @@ def test_retention_in_the_middle_of_planning_and_reading_is_seen_by_the_task(
         list(read_range(Range(name, 0, 5, 1000), options_for(uri, name)))
     lenient = options_for(uri, name, failOnDataLoss="false")
     found = offsets_of(read_range(Range(name, 0, 5, 1000), lenient))
-    assert found == list(range(found[0], 1000))
-    assert found[0] >= first
+    # Retention may go on while we read: then there is a hole behind what was read before it.
+    assert found == sorted(set(found))
+    assert (found[0] >= first, found[-1]) == (True, 999)
     # All of the range is gone.
     assert offsets_of(read_range(Range(name, 0, 5, 10), lenient)) == []
     assert caplog.text.count("failOnDataLoss is false") >= 2
