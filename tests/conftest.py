@@ -10,19 +10,29 @@ whether a change is sound; PENSTOCK_RANDOM=1 (`make random`) lets it look for ne
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-settings.register_profile("same", derandomize=True, database=None, deadline=None, print_blob=True)
-settings.register_profile("random", deadline=None, print_blob=True)
+# A busy machine draws slowly; that says nothing about a test.
+SLOW = [HealthCheck.too_slow]
+settings.register_profile(
+    "same", derandomize=True, database=None, deadline=None, print_blob=True, suppress_health_check=SLOW
+)
+settings.register_profile("random", deadline=None, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
 
-SPARK = Path(__file__).parent / "spark"
+SPARK = "tests/spark/"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        group = "spark" if SPARK in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        """Tests of the same answer go to the same process."""
+        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    return ByFile(config, log)

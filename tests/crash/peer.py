@@ -37,7 +37,7 @@ from penstock.amqp.method import (
 from penstock.amqp.table import Table
 
 FRAME_MAX: Final = 131_072
-ANSWER_S: Final = 30.0  # a broker that does not answer for so long hangs
+ANSWER_S: Final = 60.0  # a broker that does not answer for so long hangs
 STOPPING: Final = 320  # CONNECTION_FORCED: the broker is told to stop
 PROPERTIES: Final[Table] = {
     "capabilities": {

@@ -32,6 +32,7 @@ from penstock.amqp.method import (
     QueueDeclareOk,
 )
 from penstock.config import BY_NAME
+from tests.chance import seed_of
 from tests.crash.history import Found, History
 from tests.crash.load import (
     FAN,
@@ -52,7 +53,7 @@ from tests.crash.peer import Gone, Peer, Refused
 from tests.wire.live import READY, serve_environment
 
 ROUNDS: Final = int(os.environ.get("CRASH_ROUNDS", "4"))
-SEED: Final = int(os.environ.get("CRASH_SEED", random.randrange(1 << 32)))
+SEED: Final = seed_of("CRASH_SEED")
 SERVE: Final = (sys.executable, "-m", "penstock", "serve")
 POWERLESS: Final = (sys.executable, "-m", "tests.crash.powerless")
 
@@ -60,10 +61,11 @@ LIFE_S: Final = (0.05, 1.5)  # from the first client's connect to the kill
 CLEAN: Final = 0.08  # of all lives end with a stop after all clients have left, and as many with a stop under load
 OPERATIONS: Final = ("create", "write", "sync", "truncate", "rename", "remove", "sync_directory")
 FAULTS: Final = ("full {0}", "write fails", "sync fails {1}", "slow 0.05")
-END_S: Final = 30.0  # clients notice a dead broker within this
-LOOK_S: Final = 30.0  # a queue that delivers nothing for so long has nothing
+END_S: Final = 60.0  # clients notice a dead broker within this
+LOOK_S: Final = 60.0  # a queue that delivers nothing for so long has nothing
 POLL_S: Final = 0.005  # how often a queue is asked whether it is empty
-LETTERS_S: Final = 3.0  # so long a message may be on its way to the dead letters
+LETTERS_S: Final = 20.0  # so long a message may be on its way to the dead letters
+MORE_ROUNDS: Final = 20  # at most, on a machine so slow that its brokers die before they have confirmed anything
 BACKLOG_MAX: Final = 1500  # beyond this a look leaves less behind, so that rounds stay quick
 
 
@@ -103,11 +105,11 @@ class Broker:
 
     def terminate(self) -> int:
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(END_S)
 
     def buried(self) -> str:
         """Wait for its end; its log."""
-        self.process.wait(30)
+        self.process.wait(END_S)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -212,7 +214,9 @@ class Site:
 
     def run(self, rounds: int) -> None:
         """So many kills; every time all that is there is looked at. Then a last look, that takes everything."""
-        for _ in range(rounds):
+        for number in range(rounds + MORE_ROUNDS):
+            if number >= rounds and self.history.counts["confirmed"]:
+                break
             asyncio.run(self._round())
             self.judge()
         asyncio.run(self._last_round())

@@ -36,11 +36,13 @@ from penstock.amqp.method import (
     QueueUnbindOk,
 )
 from penstock.store.definitions import read_definitions
+from tests.chance import seed_of
 from tests.wire.live import ServeProcess, serve_environment
 from tests.wire.raw import Gone, RawClient
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "10"))
-SEED = int(os.environ.get("CRASH_SEED", random.randrange(1 << 32)))
+SEED = seed_of("CRASH_SEED")
+MORE_ROUNDS = 20  # at most, on a machine so slow that its brokers die before they have changed anything
 WINDOW = 6  # changes under way at once
 LIFE_S_MAX = 0.25  # of a process once the client talks to it: some hundred changes
 QUEUES = tuple(f"q{number}" for number in range(5))
@@ -102,7 +104,7 @@ def change(state: State, dice: random.Random) -> tuple[Method, type[Method], Sta
 def kept(data: Path) -> State:
     found: set[Thing] = set()
     for kind, key, body in read_definitions(data):
-        if kind in ("queue", "exchange"):
+        if kind in ("queue", "exchange") and key != ("/", "penstock.events"):  # that is the broker's own
             assert body["name"] == key[1]
             found.add((kind, key[1]))
         elif kind == "binding":
@@ -161,13 +163,15 @@ def found_alive(port: int) -> State:
     return frozenset(found)
 
 
-@pytest.mark.timeout(max(120, ROUNDS * 10))
+@pytest.mark.timeout(max(300, ROUNDS * 30))
 def test_a_killed_broker_comes_back_with_every_answered_change_and_no_half_one(tmp_path: Path) -> None:
     print(f"CRASH_SEED={SEED}")
     dice = random.Random(SEED)
     state: State = frozenset()
     changed = 0
-    for number in range(ROUNDS):
+    for number in range(ROUNDS + MORE_ROUNDS):
+        if number >= ROUNDS and changed:
+            break
         serve = ServeProcess(tmp_path)
         assert serve.port, serve.log
         try:
@@ -216,7 +220,7 @@ def test_an_import_that_is_killed_is_there_whole_or_not_at_all(tmp_path: Path) -
         killer = Killer(process, dice.uniform(0, 0.03))
         written = process.stdout.read() == "written\n"
         killer.join()
-        process.wait(10)
+        process.wait(60)
         process.stdout.close()
         found = len(kept(data))
         assert found == 2000 if written else found in (0, 2000), f"{found} of 2000, CRASH_SEED={SEED}"

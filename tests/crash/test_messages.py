@@ -14,7 +14,7 @@ import pytest
 from tests.crash.rounds import ROUNDS, SEED, Site
 
 
-@pytest.mark.timeout(max(120, ROUNDS * 15))
+@pytest.mark.timeout(max(300, ROUNDS * 45))
 def test_a_killed_broker_comes_back_with_every_confirmed_message_once_and_in_order(tmp_path: Path) -> None:
     print(f"CRASH_SEED={SEED}")
     site = Site(tmp_path, SEED)
@@ -23,7 +23,7 @@ def test_a_killed_broker_comes_back_with_every_confirmed_message_once_and_in_ord
     assert site.history.counts["confirmed"], "every process was killed before it confirmed anything"
 
 
-@pytest.mark.timeout(max(120, ROUNDS * 15))
+@pytest.mark.timeout(max(300, ROUNDS * 45))
 def test_after_a_power_loss_every_message_that_was_confirmed_is_there(tmp_path: Path) -> None:
     """What was not synced is lost, or any sectors of it are there; and the process dies at any operation on files."""
     print(f"CRASH_SEED={SEED}")
@@ -33,7 +33,7 @@ def test_after_a_power_loss_every_message_that_was_confirmed_is_there(tmp_path: 
     assert site.history.counts["confirmed"]
 
 
-@pytest.mark.timeout(max(120, ROUNDS * 15))
+@pytest.mark.timeout(max(300, ROUNDS * 45))
 def test_after_a_power_loss_a_dead_letter_is_in_one_of_its_two_queues(tmp_path: Path) -> None:
     """It was gone from both when its removal came before it in the journal, or its body was not synced yet."""
     print(f"CRASH_SEED={SEED}")

@@ -26,7 +26,7 @@ from penstock.client.error import ClientError, Closed
 from penstock.client.publisher import Publisher
 from penstock.client.stream import offsets
 from penstock.client.uri import parse_uri
-from tests.crash.rounds import POWERLESS, ROUNDS, SEED, SERVE, Broker
+from tests.crash.rounds import END_S, MORE_ROUNDS, POWERLESS, ROUNDS, SEED, SERVE, Broker
 
 STREAMS: Final = ("plain", "numbered")  # to the second one publishers send again what was not confirmed, numbered
 ARGUMENTS: Final[Table] = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 20_000}
@@ -47,7 +47,9 @@ class Site:
         self.faults: list[BaseException] = []
 
     def run(self, rounds: int) -> None:
-        for _ in range(rounds):
+        for number in range(rounds + MORE_ROUNDS):
+            if number >= rounds and all(self.confirmed.values()):
+                break
             broker = self._start()
             try:
                 self._check(broker.port)
@@ -84,7 +86,7 @@ class Site:
         else:
             broker.kill()
         for worker in workers:
-            worker.join(30)
+            worker.join(END_S)
             assert not worker.is_alive(), "a client did not notice the end of the broker"
 
     def _spawn(self, work: Callable[[Connection, str], None], port: int, name: str) -> threading.Thread:
@@ -177,7 +179,7 @@ def connect(port: int) -> Connection:
     return Connection.connect(parse_uri(f"amqp://127.0.0.1:{port}"))
 
 
-@pytest.mark.timeout(max(120, ROUNDS * 15))
+@pytest.mark.timeout(max(300, ROUNDS * 45))
 @pytest.mark.parametrize("power_loss", [False, True], ids=["killed", "without power"])
 def test_a_message_keeps_its_offset_for_ever(tmp_path: Path, power_loss: bool) -> None:
     print(f"CRASH_SEED={SEED}")

@@ -22,7 +22,7 @@ from penstock.broker.password import known_secret
 from tests.wire.live import LiveBroker
 
 Definition = dict[str, Json]
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 60.0
 
 
 class Admin(Protocol):

@@ -263,7 +263,7 @@ def a_cycle_of_two_by_expiry_only_is_dropped(s: Script) -> None:
     c = s.channel()
     c.declare("a", x_dead_letter_exchange="", x_dead_letter_routing_key="b", x_message_ttl=5)
     c.declare("b", x_dead_letter_exchange="", x_dead_letter_routing_key="a", x_message_ttl=5)
-    c.declare("marker", x_message_ttl=60)
+    c.declare("marker", x_message_ttl=1000)
     c.publish("a", b"1")
     c.fill("marker", b"")
     s.until_count("marker", 0)

@@ -9,6 +9,7 @@ from tests.differential.script import Channel, Script
 area = Area("expiry")
 
 SOON = 30  # ms
+IN_TIME = 1000  # late enough that a busy machine sees what is there before it goes
 LATE = 100_000
 
 
@@ -23,7 +24,7 @@ def queue(s: Script, **arguments: object) -> Channel:
 @area.case
 def a_message_expires_after_the_queue_s_ttl(s: Script) -> None:
     c = s.channel()
-    c.declare("q", x_message_ttl=SOON)
+    c.declare("q", x_message_ttl=IN_TIME)
     c.fill("q", b"1", b"2")
     s.until_count("q", 0)
     c.get("q")
@@ -63,7 +64,7 @@ def an_expired_message_leaves_only_at_the_head(s: Script) -> None:
     c = queue(s)
     c.publish("q", b"long", expiration=str(LATE))
     c.publish("q", b"short", expiration=str(SOON))
-    c.fill("dead", b"marker", expiration=str(2 * SOON))
+    c.fill("dead", b"marker", expiration=str(IN_TIME))
     s.until_count("dead", 0)
     s.until_count("q", 2)
     c.get("q")
@@ -121,7 +122,7 @@ def unacked_messages_do_not_expire(s: Script) -> None:
     c.publish("q", b"1")
     c.deliveries(1)
     d = s.channel(2)
-    d.fill("dead", b"marker", expiration=str(2 * SOON))
+    d.fill("dead", b"marker", expiration=str(IN_TIME))
     s.until_count("dead", 0)
     c.send(BasicAck(1))
     c.barrier()
@@ -135,7 +136,7 @@ def a_requeued_message_keeps_its_time(s: Script) -> None:
     c.publish("q", b"1")
     c.deliveries(1)
     d = s.channel(2)
-    d.fill("dead", b"marker", expiration=str(2 * SOON))
+    d.fill("dead", b"marker", expiration=str(IN_TIME))
     s.until_count("dead", 0)
     c.ask(BasicCancel("t"))
     c.send(BasicNack(1, False, True))
@@ -199,9 +200,9 @@ def is_unroutable(c: Channel) -> bool:
 def a_queue_with_a_consumer_does_not_expire(s: Script) -> None:
     c = s.channel()
     c.declare("dead")
-    c.declare("q", x_expires=SOON)
+    c.declare("q", x_expires=IN_TIME)
     c.consume("q")
-    s.channel(2).fill("dead", b"marker", expiration=str(3 * SOON))
+    s.channel(2).fill("dead", b"marker", expiration=str(2 * IN_TIME))
     s.until_count("dead", 0)
     c.publish("q", b"1")
     c.deliveries(1)
@@ -210,7 +211,7 @@ def a_queue_with_a_consumer_does_not_expire(s: Script) -> None:
 @area.case
 def a_queue_expires_after_its_consumer_left(s: Script) -> None:
     c = s.channel()
-    c.declare("q", x_expires=SOON)
+    c.declare("q", x_expires=IN_TIME)
     c.consume("q")
     c.ask(BasicCancel("t"))
     until_expired(s)
@@ -226,6 +227,6 @@ def a_redeclare_counts_as_use(s: Script) -> None:
 @area.case
 def a_get_counts_as_use_and_then_it_expires(s: Script) -> None:
     c = s.channel()
-    c.declare("q", x_expires=SOON * 5)
+    c.declare("q", x_expires=IN_TIME)
     c.get("q")
     until_expired(s)

@@ -317,7 +317,7 @@ def behind_a_higher_priority_nothing_expires(s: Script) -> None:
     c = queue(s, x_max_priority=5)
     publish(c, b"high", priority=5)
     publish(c, b"short", priority=1, expiration="1")
-    c.fill("dead", b"marker", expiration="50")
+    c.fill("dead", b"marker", expiration="1000")
     s.until_count("dead", 0)
     c.get("q")
     c.get_when_there("dead")

@@ -21,7 +21,7 @@ from tests.differential.admin import RabbitAdmin
 from tests.differential.script import Target
 
 PLUGINS: Final = ("rabbitmq_consistent_hash_exchange", "rabbitmq_management")
-CONTROL_TIMEOUT_S: Final = 120  # 2 to 4 s on a quiet machine
+CONTROL_TIMEOUT_S: Final = 240  # 2 to 4 s on a quiet machine
 
 
 @contextmanager

@@ -49,9 +49,9 @@ from tests.differential.admin import Admin
 from tests.differential.transcript import Names, Transcript, read_reply_to, show_content, show_method
 from tests.differential.typed import method_bytes, properties_bytes
 from tests.wire.raw import Gone, RawClient
+from tests.wire.waiting import LIMIT_S
 
-TIMEOUT_S: Final = 6.0  # for a reply or a condition; what takes longer does not come
-HANDSHAKE_TIMEOUT_S: Final = 15.0  # a failed login may be answered late, and silence takes 3 s before the end
+TIMEOUT_S: Final = LIMIT_S  # for a reply or a condition; what takes longer does not come
 POLL_S: Final = 0.01
 PROBE: Final = 60_000  # a channel number no case uses
 UNASKED: Final = (BasicDeliver, BasicReturn, BasicAck, BasicNack, BasicCancel)  # come without a request
@@ -169,7 +169,7 @@ class Connection(RawClient):
 
     def __init__(self, script: Script, name: str) -> None:
         super().__init__(script.target.port)
-        self.socket.settimeout(HANDSHAKE_TIMEOUT_S)
+        self.socket.settimeout(TIMEOUT_S)
         self.script = script
         self.name = name
         self.channels: dict[int, Channel] = {}

@@ -58,7 +58,7 @@ def test_penstock_says_what_rabbitmq_says(name: str, said_by_penstock: dict[str,
     assert show(said) == show(recorded | difference.instead)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_the_recordings_are_what_rabbitmq_says():
     try:
         with running_target() as target:

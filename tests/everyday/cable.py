@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final
 
+from tests.wire.waiting import LIMIT_S
+
 CHUNK_BYTES: Final = 65_536
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close sends RST, as RabbitMQ does
@@ -47,7 +49,7 @@ class Cable:
     ) -> None:
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(LIMIT_S)
         self._loop.close()
 
     def unplug(self) -> None:
@@ -69,7 +71,7 @@ class Cable:
     # On the cable's own thread.
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
     def _call(self, function: Callable[[], None]) -> None:
         async def wrapped() -> None:

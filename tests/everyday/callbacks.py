@@ -18,7 +18,7 @@ from pika.adapters.select_connection import IOLoop
 
 from tests.wire.waiting import wait_until
 
-REPLY_TIMEOUT_S = 20.0
+REPLY_TIMEOUT_S = 60.0
 
 
 class Callbacks:

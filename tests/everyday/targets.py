@@ -21,7 +21,7 @@ from penstock.perf import rabbitmq
 from tests.wire.live import serve_environment
 
 WANTED = os.environ.get("EVERYDAY", "penstock")  # or: rabbitmq, both
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
 CRASH = re.compile(r" crash |Traceback")
 
 

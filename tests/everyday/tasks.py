@@ -34,7 +34,7 @@ def connect(uri: str) -> Celery:
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=True,
         broker_connection_retry_on_startup=True,
-        broker_connection_timeout=5,
+        broker_connection_timeout=30,
         # None: the default of 100 attempts would do, but a slow restart of the broker must not end a worker.
         broker_connection_max_retries=None,
         task_publish_retry_policy={"max_retries": 100, "interval_start": 0.1, "interval_step": 0, "interval_max": 0.1},
@@ -91,7 +91,7 @@ def stuck(self: Any) -> None:
         write("done by another")
         return
     write("stuck")
-    time.sleep(60)  # the test kills the worker
+    time.sleep(200)  # the test kills the worker
 
 
 @app.task(name="everyday.fatal", bind=True, acks_late=True, reject_on_worker_lost=True)

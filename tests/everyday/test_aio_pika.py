@@ -17,10 +17,10 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractRobus
 from tests.everyday.answers import ANSWERS, FORCED
 from tests.everyday.conftest import Outage, SomebodyElse
 from tests.everyday.targets import Target
+from tests.wire.waiting import LIMIT_S
 
 Work = Callable[[AbstractRobustConnection], Coroutine[Any, Any, None]]
 DIRECT_REPLY = "amq.rabbitmq.reply-to"
-LIMIT_S = 30  # a hang ends here; RabbitMQ's restart is the longest wait
 
 
 def run(uri: str, work: Work, **parameters: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_publish_during_the_outage_is_refused_until_the_channel_is_ready(outag
         await asyncio.to_thread(outage.end)
         await channel.ready()
         await publish(channel, q, b"patient")
-        assert (await queue.get(timeout=5)).body == b"patient"
+        assert (await queue.get(timeout=LIMIT_S)).body == b"patient"
 
     run(outage.uri, work)
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.everyday.answers import ANSWERS, FORCED
 from tests.everyday.conftest import Outage, SomebodyElse
+from tests.wire.waiting import LIMIT_S
 
 SCRIPT = Path(__file__).parent / "node" / "amqplib.everyday.js"
 # `make node` installs amqplib for the wire tests; here it is only looked up.
@@ -51,7 +52,7 @@ def run_node(*arguments: str, duties: Mapping[str, Callable[[], Any]]) -> None:
             for line in process.stdout:
                 print(json.dumps(duties[line.strip()]()), file=process.stdin, flush=True)
             complaint = process.stderr.read()
-            assert process.wait(30) == 0, complaint
+            assert process.wait(LIMIT_S) == 0, complaint
         finally:
             process.kill()
 

@@ -22,10 +22,10 @@ from tests.everyday.conftest import Outage, SomebodyElse
 from tests.everyday.targets import Target
 from tests.everyday.tasks import connect
 from tests.wire.live import ROOT, serve_environment
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
-RESULT_S = 20.0  # how long a result may take before it counts as lost
-START_S = 40.0
+RESULT_S = 60.0  # how long a result may take before it counts as lost
+START_S = 120.0
 
 
 class Worker:
@@ -60,7 +60,7 @@ class Worker:
     def kill(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(LIMIT_S)
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def test_a_broadcast_reaches_every_worker(app: Celery, notes: Callable[[], list[
 
 
 def test_remote_control_reaches_every_worker_over_the_pidbox(app: Celery) -> None:
-    replies = app.control.ping(timeout=10, limit=2)
+    replies = app.control.ping(timeout=LIMIT_S, limit=2)
     assert {name for reply in replies for name in reply} == {"main@everyday", "solo@everyday"}
-    stats = app.control.inspect(destination=["main@everyday"], timeout=10, limit=1).stats()
+    stats = app.control.inspect(destination=["main@everyday"], timeout=LIMIT_S, limit=1).stats()
     assert stats["main@everyday"]["broker"]["transport"] == "amqp"
 
 
@@ -172,10 +172,10 @@ def test_urgent_tasks_overtake_in_a_queue_with_priorities(app: Celery, notes: Ca
         app.amqp.queues["everyday.urgent"](connection.default_channel).declare()
     for priority in (0, 5, 9):
         task(app, "note", str(priority)).apply_async(queue="everyday.urgent", priority=priority)
-    app.control.add_consumer("everyday.urgent", destination=["solo@everyday"], reply=True, timeout=10, limit=1)
+    app.control.add_consumer("everyday.urgent", destination=["solo@everyday"], reply=True, timeout=LIMIT_S, limit=1)
     wait_until(lambda: len(notes()) == 3, RESULT_S)
     assert notes() == ["9", "5", "0"]
-    app.control.cancel_consumer("everyday.urgent", destination=["solo@everyday"], reply=True, timeout=10, limit=1)
+    app.control.cancel_consumer("everyday.urgent", destination=["solo@everyday"], reply=True, timeout=LIMIT_S, limit=1)
 
 
 def test_events_of_a_task_arrive(app: Celery) -> None:
@@ -211,7 +211,7 @@ def test_a_task_of_a_killed_worker_is_done_by_another(
         wait_until(lambda: notes() == ["stuck"], RESULT_S)
     finally:
         victim.kill()
-    app.control.add_consumer("everyday.victim", destination=["solo@everyday"], reply=True, timeout=10, limit=1)
+    app.control.add_consumer("everyday.victim", destination=["solo@everyday"], reply=True, timeout=LIMIT_S, limit=1)
     wait_until(lambda: notes() == ["stuck", "done by another"], RESULT_S)
 
 

@@ -21,7 +21,7 @@ from kombu.pools import ProducerPool
 from tests.everyday.answers import ANSWERS, FORCED
 from tests.everyday.conftest import Outage, SomebodyElse
 from tests.everyday.targets import Target
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 DIRECT_REPLY = "amq.rabbitmq.reply-to"
 # Tries again quickly, and gives up before the test's own limit.
@@ -156,16 +156,16 @@ def test_a_consumer_mixin_goes_on_by_itself(outage: Outage, q: str) -> None:
         worker = Worker(connection)
         thread = threading.Thread(target=worker.run, daemon=True)
         thread.start()
-        assert worker.ready.acquire(timeout=10)
+        assert worker.ready.acquire(timeout=LIMIT_S)
         with Connection(outage.uri) as sender:
             sender.Producer().publish("held", routing_key=q, serializer="json")
         wait_until(lambda: worker.got == ["held"])
         outage.begin()
         outage.end()
-        assert worker.ready.acquire(timeout=30)
+        assert worker.ready.acquire(timeout=LIMIT_S)
         with Connection(outage.uri) as sender:
             sender.Producer().publish("after", routing_key=q, serializer="json")
-        thread.join(20)
+        thread.join(LIMIT_S)
         assert not thread.is_alive(), worker.got
         assert worker.got[-1] == "after"
         if outage.keeps_messages:
@@ -435,7 +435,7 @@ def test_a_queue_with_limits_drops_the_oldest_and_expires_the_rest(connection: C
     dead = plain(f"{q}.dead", channel)
     dead.declare()
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name}
-    plain(q, channel, max_length=1, message_ttl=0.05, queue_arguments=arguments).declare()
+    plain(q, channel, max_length=1, message_ttl=2, queue_arguments=arguments).declare()
     got: list[Any] = []
     with Consumer(channel, [dead], on_message=got.append, no_ack=True):
         for number in range(2):
@@ -467,7 +467,7 @@ def test_a_request_is_answered_over_direct_reply_to(connection: Connection, uri:
             channel: Any = connection.default_channel
             channel.basic_consume(DIRECT_REPLY, no_ack=True, callback=replies.append)
             connection.Producer().publish("how", routing_key=q, reply_to=DIRECT_REPLY)
-            server.drain_events(timeout=5)
+            server.drain_events(timeout=LIMIT_S)
             (reply,) = drain_until(connection, replies, 1)
             assert channel.message_to_python(reply).payload == "HOW"
 
@@ -538,11 +538,11 @@ def test_a_pidbox_reaches_every_node_and_brings_their_answers(uri: str, q: str) 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         try:
-            everybody = mailbox(client).multi_call("ask", {"word": "hi"}, timeout=5, limit=2)
-            one = mailbox(client).call([f"b@{q}"], "ask", {"word": "ho"}, timeout=5)
+            everybody = mailbox(client).multi_call("ask", {"word": "hi"}, timeout=LIMIT_S, limit=2)
+            one = mailbox(client).call([f"b@{q}"], "ask", {"word": "ho"}, timeout=LIMIT_S)
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(LIMIT_S)
     assert sorted(next(iter(reply.values())) for reply in everybody) == ["a says hi", "b says hi"]
     assert one == [{f"b@{q}": "b says ho"}]
 

@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from tests.everyday.answers import ANSWERS, FORCED
 from tests.everyday.conftest import Outage, SomebodyElse
 from tests.everyday.targets import Target
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 Connect = Callable[..., pika.BlockingConnection]
 DIRECT_REPLY = "amq.rabbitmq.reply-to"
@@ -46,11 +46,13 @@ def persistent_connect(port: int) -> pika.BlockingConnection:
 
     def attempt() -> pika.BlockingConnection | None:
         try:
-            return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, blocked_connection_timeout=5))
+            return pika.BlockingConnection(
+                pika.ConnectionParameters("127.0.0.1", port, blocked_connection_timeout=LIMIT_S)
+            )
         except pika.exceptions.AMQPConnectionError:
             return None
 
-    connection = wait_until(attempt, 60, "a connection")
+    connection = wait_until(attempt, what="a connection")
     assert connection is not None
     return connection
 
@@ -159,7 +161,7 @@ def test_a_deleted_queue_ends_start_consuming_and_calls_on_cancel(
 def test_a_deleted_queue_ends_the_generator_of_consume(channel: BlockingChannel, other: SomebodyElse, q: str) -> None:
     channel.queue_declare(q)
     channel.basic_publish("", q, b"one")
-    messages = channel.consume(q, inactivity_timeout=10)
+    messages = channel.consume(q, inactivity_timeout=LIMIT_S)
     assert next(messages)[2] == b"one"
     other.delete(q)
     assert list(messages) == []

@@ -90,7 +90,7 @@ def main(uri: str, queue: str, directory: Path) -> None:
     )
     writer = writer.option("uri", uri).option("routingKey", queue).option("window", "10")
     writer = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True)
-    writer.start().awaitTermination(60)
+    writer.start().awaitTermination(200)
     spark.stop()
 
 

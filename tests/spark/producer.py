@@ -51,6 +51,7 @@ class Producer(threading.Thread):
         self._burst = burst
         self._size = size
         self._halt = threading.Event()
+        self._abandoned = False
         headers: Table = {PRODUCER: name, PUBLISHING_ID: _ANY_ID}
         encoded = encode_properties(Properties(delivery_mode=PERSISTENT, headers=headers))
         assert encoded[-_BEHIND_ID:-1] == _ANY_ID.to_bytes(8, "big")
@@ -59,10 +60,15 @@ class Producer(threading.Thread):
     def finish(self) -> int:
         """No more; how many were sent. On return all of them are confirmed."""
         self._halt.set()
-        self.join(60)
+        self.join(120)
         self.check()
         assert not self.is_alive(), f"{self.count - self.confirmed} messages are not confirmed"
         return self.count
+
+    def abandon(self) -> None:
+        """No more, whatever is confirmed: the test is over."""
+        self._abandoned = True
+        self._halt.set()
 
     def check(self) -> None:
         if self.error is not None:
@@ -71,7 +77,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         try:
             again: list[int] = []
-            while not self._halt.is_set() or again:
+            while not self._halt.is_set() or (again and not self._abandoned):
                 again = self._life(again)
         except Exception as error:
             self.error = error

@@ -26,7 +26,7 @@ from penstock.spark.session import local_session
 ROWS: Final = 4_000  # of a batch: in the backlog after an outage batches are full, and the next is read ahead
 LOOK_S: Final = 0.05  # how often the queries are looked at
 AGAIN_S: Final = 0.2  # before a query that failed is started again
-DRAIN_S: Final = 120.0
+DRAIN_S: Final = 300.0
 CONFIG: Final = {
     "spark.master": "local[2,4]",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",

@@ -1,7 +1,7 @@
-"""One life of a streaming query on a queue, as a process: python queuelife.py CHECKPOINT URI QUEUE SPOOL ROWS POINT.
+"""One life of a streaming query on a queue, a process: python queuelife.py CHECKPOINT URI QUEUE SPOOL ROWS POINT COUNT.
 
-It runs until the queue is empty, or ends with exit code 9 at POINT, a moment of tests/unit/spark/queuefake.py, as if
-killed. The checkpoint is a file: what Spark would have in its logs, and what the sink has.
+It runs until its sink has COUNT rows, or ends with exit code 9 at POINT, a moment of tests/unit/spark/queuefake.py, as
+if killed. The checkpoint is a file: what Spark would have in its logs, and what the sink has.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Life(MicroBatches):
         os._exit(KILLED)
 
 
-def main(checkpoint: str, uri: str, queue: str, spool: str, rows: str, point: str) -> None:
+def main(checkpoint: str, uri: str, queue: str, spool: str, rows: str, point: str, count: str) -> None:
     options = Options(uri=parse_uri(uri), queue=queue, spool_dir=spool, max_records=int(rows))
     life = Life(Path(checkpoint), options)
     life.crash_at = point or None
     life.start()
-    while life.trigger():
+    while life.trigger() or point or len(life.rows) < int(count):
         pass
     assert life.reader is not None
     life.reader.stop()

@@ -18,7 +18,7 @@ from penstock.client.connection import Connection
 from penstock.client.consumer import Consumer, Deliveries
 from penstock.client.uri import parse_uri
 
-READ_S = 20.0  # only ends a test that would hang
+READ_S = 60.0  # only ends a test that would hang
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,14 @@ from penstock.client.connection import Connection
 from penstock.client.stream import offsets
 from penstock.client.uri import parse_uri
 from penstock.streamcommand import declare as declare_stream
+from tests.chance import seed_of
 from tests.spark.producer import Producer
 from tests.spark.queuework import declare, ready
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
 ROUNDS: Final = int(os.environ.get("SPARK_ROUNDS", "1"))
-SEED: Final = int(os.environ.get("SPARK_SEED", random.randrange(1 << 32)))
+SEED: Final = seed_of("SPARK_SEED")
 RATE: Final = float(os.environ.get("SPARK_RATE", "1000"))  # messages a second of each producer
 
 STREAM: Final = "numbers"
@@ -48,7 +49,7 @@ TRAP_POLL_S: Final = 0.001
 HASTE: Final = 0.25  # of all kills do not wait until the last one is overcome
 MORE: Final = (0, 2 if ROUNDS > 1 else 0)  # kills in a driver's life, besides one of each kind and its own end
 DOWN_S: Final = (0.0, 2.0)  # how long a broker that was killed is away
-GO_ON_S: Final = 120.0  # from a driver's start, or a kill, to the next batch: a loaded machine gets its time
+GO_ON_S: Final = 300.0  # from a driver's start, or a kill, to the next batch: a loaded machine gets its time
 HUNT_S: Final = 0.5  # for a worker that is just at work
 PORTS: Final = range(20_000, 30_000)  # not those that the system gives to others while a broker is away
 DAEMON: Final = "pyspark.daemon"
@@ -75,7 +76,7 @@ class Driver:
         assert self.process.stdin is not None
         self.process.stdin.write(b"drain\n")
         self.process.stdin.close()
-        return self.process.wait(300)
+        return self.process.wait(600)
 
     def tree(self) -> list[psutil.Process]:
         """Itself and all below it."""
@@ -143,7 +144,7 @@ class Site:
         self.directory = directory
         self.counts: Counter[str] = Counter()
         self._dice = random.Random(seed)
-        self._port = _free_port(self._dice)
+        self._port = _free_port()
         self._log = directory / "rounds.log"
         self._drivers_log = directory / "driver.log"
         self._orphans: list[psutil.Process] = []
@@ -173,6 +174,8 @@ class Site:
             self.check()
             self._bury_broker()
         finally:
+            for producer in self.producers.values():
+                producer.abandon()  # or they would go on with whatever broker comes to this port
             if self._driver is not None:
                 self._driver.kill()
             self.broker.kill()
@@ -396,7 +399,8 @@ def _last_batch(commits: Path) -> int:
     return max((int(name) for name in _names(commits) if name.isdigit()), default=-1)
 
 
-def _free_port(dice: random.Random) -> int:
-    """One that nobody listens on; the broker comes back to it in every life."""
+def _free_port() -> int:
+    """One that nobody listens on; the broker comes back to it in every life. No seed: another run beside this one, with
+    the same dice, must not come to the same port while its broker is away."""
     taken = {one.laddr.port for one in psutil.net_connections("tcp")}
-    return dice.choice([port for port in PORTS if port not in taken])
+    return random.SystemRandom().choice([port for port in PORTS if port not in taken])

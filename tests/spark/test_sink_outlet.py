@@ -61,7 +61,9 @@ def bodies(uri: str, queue: str = "q") -> list[int]:
 
 
 def sink_connections(live: LiveBroker) -> int:
-    return live.call(lambda: sum(one.name.endswith(" spark sink") for one in live.connections()))
+    return live.call(
+        lambda: sum(one.client_properties.get("connection_name") == "spark sink" for one in live.connections())
+    )
 
 
 def stamped(bodies: Iterator[int] | range, batch: int = 0) -> Iterator[Outgoing]:
@@ -245,7 +247,7 @@ def test_a_blocked_broker_is_waited_for_and_the_log_says_so(live: LiveBroker, ca
         wait_until(lambda: "blocks publishers (low on memory" in caplog.text)
         assert task.is_alive()
         set_memory(live, 0)
-        task.join(20)
+        task.join(60)
     assert not task.is_alive()
     assert "takes messages again" in caplog.text
     assert bodies(live.uri) == list(range(500))

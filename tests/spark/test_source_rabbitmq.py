@@ -53,7 +53,7 @@ def test_a_query_on_rabbitmq_goes_on_from_its_checkpoint(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(200)
     assert sorted(row.offset for row in spark.read.parquet(str(tmp_path / "out")).collect()) == list(range(50))
 
 

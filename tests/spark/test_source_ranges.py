@@ -25,6 +25,7 @@ from penstock.spark.streamreader import StreamReader
 from penstock.spark.streamview import StreamView
 from tests.spark.streams import Feeder
 from tests.wire.live import ServeProcess
+from tests.wire.waiting import wait_until
 
 
 @pytest.fixture
@@ -106,14 +107,19 @@ def test_a_broker_killed_in_the_middle_of_a_range_costs_no_row_and_doubles_none(
     process.kill()
     # The reader finds nobody at first; the broker is started while it waits.
     again: list[ServeProcess] = []
-    starter = threading.Timer(0.5, lambda: again.append(start(tmp_path, process.port)))
-    starter.start()
-    try:
-        with caplog.at_level(logging.INFO):
+
+    def come_back() -> None:
+        wait_until(lambda: "trying again" in caplog.text, what="the reader finds nobody")
+        again.append(start(tmp_path, process.port))
+
+    starter = threading.Thread(target=come_back)
+    with caplog.at_level(logging.INFO):
+        starter.start()
+        try:
             got += offsets_of(reading)
-    finally:
-        starter.join()
-        again[0].kill()
+        finally:
+            starter.join()
+            again[0].kill()
     assert got == list(range(20_000))
     assert "the broker is back after" in caplog.text
 
@@ -147,6 +153,54 @@ def test_the_driver_goes_on_after_a_restart_and_sees_what_came_since(tmp_path: P
         reader.stop()
     finally:
         again.kill()
+
+
+@pytest.mark.parametrize("trigger", ["from a checkpoint", "a planned batch", "available now"])
+def test_a_query_that_has_run_before_waits_for_its_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, trigger: str
+):
+    process = start(tmp_path)
+    with Feeder(process.uri) as feeder:
+        feeder.declare("s")
+        feeder.publish("s", 10)
+    process.kill()
+    reader = StreamReader(options_for(process.uri, "s"))
+    if trigger == "available now":
+        reader.prepareForTriggerAvailableNow()
+    again: list[ServeProcess] = []
+
+    def bring_back() -> None:
+        wait_until(lambda: "trying again for up to" in caplog.text)
+        again.append(start(tmp_path, process.port))
+
+    starter = threading.Thread(target=bring_back)
+    with caplog.at_level(logging.WARNING):
+        starter.start()
+        try:
+            if trigger == "a planned batch":
+                (part,) = reader.partitions({"s": 0}, {"s": 10})
+                assert part.value == Range("s", 0, 0, 10)
+            else:
+                assert reader.latestOffset({"s": 4}, reader.getDefaultReadLimit()) == {"s": 10}
+            reader.stop()
+        finally:
+            starter.join()
+            again[0].kill()
+    assert "the broker is back after" in caplog.text
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_new_query_without_a_broker_fails_at_once_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, available_now: bool
+):
+    process = start(tmp_path)
+    process.kill()
+    reader = StreamReader(options_for(process.uri, "s"))
+    if available_now:
+        reader.prepareForTriggerAvailableNow()
+    with pytest.raises(SourceError, match=rf"no broker at 127.0.0.1:{process.port}: .* \(uri amqp://guest@127"):
+        reader.initialOffset()
+    assert "trying again" not in caplog.text
 
 
 def test_retention_in_the_middle_of_planning_and_reading_is_seen_by_the_task(

@@ -18,7 +18,7 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
-    broker_connection_timeout=5,
+    broker_connection_timeout=30,
     worker_cancel_long_running_tasks_on_connection_loss=True,
     task_default_queue="wire",
     worker_send_task_events=True,
@@ -56,4 +56,4 @@ def now() -> float:
 @app.task
 def run_for_ever() -> None:
     """Only a revoke ends it; a limit, so that no test leaves it behind."""
-    time.sleep(30)
+    time.sleep(200)

@@ -21,7 +21,7 @@ from penstock.broker.queue import Queue
 from penstock.embed import BrokerThread
 from penstock.net.connection import Connection
 from penstock.server import Server
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 Result = TypeVar("Result")
 
@@ -63,7 +63,7 @@ class LiveBroker:
 
     # Looking inside. All of it runs on the broker's own thread.
 
-    def call(self, function: Callable[[], Result], timeout_s: float = 10.0) -> Result:
+    def call(self, function: Callable[[], Result], timeout_s: float = LIMIT_S) -> Result:
         """Run this on the broker's thread, between its turns; its result."""
         return self._thread.call(function, timeout_s)
 
@@ -99,7 +99,7 @@ class LiveBroker:
 
     def connection(self, name: str) -> Connection:
         """The connection whose client gave this connection_name."""
-        (found,) = [one for one in self.connections() if one.name.endswith(f" {name}")]
+        (found,) = [one for one in self.connections() if one.client_properties.get("connection_name") == name]
         return found
 
     def queue(self, name: str) -> Queue:
@@ -159,11 +159,11 @@ class ServeProcess:
     def terminate(self) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(LIMIT_S)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(15)
+        self.process.wait(LIMIT_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
 

@@ -29,8 +29,8 @@ from penstock.amqp.method import (
 )
 from penstock.amqp.properties import Properties, encode_properties
 from penstock.amqp.table import Table
+from tests.wire.waiting import LIMIT_S
 
-TIMEOUT_S: Final = 10.0
 CAPABILITIES: Final[Table] = {
     "capabilities": {"consumer_cancel_notify": True, "authentication_failure_close": True, "basic.nack": True}
 }
@@ -52,7 +52,7 @@ class Content:
 
 class RawClient:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), LIMIT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frame_max = 131_072
         self.heartbeats = 0

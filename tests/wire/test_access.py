@@ -32,7 +32,7 @@ from penstock.amqp.method import (
 from penstock.amqp.properties import Properties
 from penstock.broker.password import Secret, known_secret, new_secret
 from penstock.broker.users import Users
-from penstock.net.login import DELAY_MAX_S, FIRST_DELAY_S
+from penstock.net.login import FIRST_DELAY_S
 from tests.wire.live import LiveBroker
 from tests.wire.raw import CAPABILITIES, RawClient, publish_bytes
 from tests.wire.waiting import wait_until
@@ -137,7 +137,7 @@ def test_the_first_wrong_password_is_answered_soon_and_repeated_ones_later(alice
                 "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. "
                 "For details see the broker logfile."
             )
-    assert FIRST_DELAY_S <= took[0] < DELAY_MAX_S
+    assert took[0] >= FIRST_DELAY_S  # how soon, with a clock that a busy machine does not move: unit/net/test_login.py
     assert took[3] >= 8 * FIRST_DELAY_S
     assert alice.log.count("login failed") == 4
 
@@ -153,11 +153,12 @@ def test_who_fails_does_not_slow_down_who_does_not(alice: LiveBroker) -> None:
         client.close_socket()
 
 
-@pytest.mark.parametrize("broker", [{"limits.handshake_timeout_s": "0.5"}], indirect=True)
+@pytest.mark.parametrize("broker", [{"limits.handshake_timeout_s": "2"}], indirect=True)
 def test_the_handshake_timeout_counts_while_an_answer_waits(alice: LiveBroker) -> None:
-    clients = [RawClient(alice.port) for _ in range(6)]  # the last answer would wait for 3 s
-    for client in clients:
-        login(client, b"alice", b"wrong")
+    clients = []
+    for _ in range(6):  # the last answer would wait for 3 s
+        clients.append(RawClient(alice.port))
+        login(clients[-1], b"alice", b"wrong")
     wait_until(lambda: "handshake timeout" in alice.log)
     for client in clients:
         client.expect_gone()

@@ -15,6 +15,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractRobus
 from aio_pika.patterns import RPC, Master
 
 from tests.wire.live import LiveBroker
+from tests.wire.waiting import LIMIT_S
 
 Work = Callable[[AbstractRobustConnection], Coroutine[Any, Any, None]]
 
@@ -24,7 +25,7 @@ def run(broker: LiveBroker, work: Work, **parameters: Any) -> None:
 
     async def connected() -> None:
         connection = await aio_pika.connect_robust(broker.uri, **parameters)
-        async with asyncio.timeout(20), connection:
+        async with asyncio.timeout(LIMIT_S), connection:
             await work(connection)
 
     asyncio.run(connected())
@@ -54,7 +55,7 @@ def test_a_message_goes_through_every_type_of_exchange(broker: LiveBroker) -> No
             await queue.bind(exchange, key, arguments=arguments)
             message = aio_pika.Message(kind.encode(), headers={"colour": "red"})
             await exchange.publish(message, "a.b" if kind == "topic" else key)
-            got = await queue.get(timeout=5)
+            got = await queue.get(timeout=LIMIT_S)
             assert got.body == kind.encode()
             await got.ack()
             await queue.unbind(exchange, key, arguments=arguments)
@@ -132,7 +133,7 @@ def test_a_message_whose_handler_fails_is_requeued_or_rejected(broker: LiveBroke
         queue = await channel.declare_queue("q")
         await publish(channel, "q", b"x")
         for redelivered in (False, True):
-            message = await queue.get(timeout=5)
+            message = await queue.get(timeout=LIMIT_S)
             assert message.redelivered is redelivered
             with pytest.raises(ZeroDivisionError):
                 async with message.process(requeue=not redelivered):
@@ -200,7 +201,7 @@ def test_a_body_of_any_size_arrives_whole(broker: LiveBroker, size: int) -> None
         queue = await channel.declare_queue("q")
         body = (b"0123456789abcdef" * (size // 16 + 1))[:size]
         await publish(channel, queue.name, body)
-        assert (await queue.get(timeout=10)).body == body
+        assert (await queue.get(timeout=LIMIT_S)).body == body
 
     run(broker, work)
 

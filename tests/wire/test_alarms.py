@@ -39,7 +39,7 @@ from penstock.embed import Broker, BrokerThread
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient, publish_bytes
 from tests.wire.test_management import Http
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 TOLD: Table = {"capabilities": {"connection.blocked": True, "consumer_cancel_notify": True}}
 MEMORY = "alarms.memory_bytes_high"
@@ -149,7 +149,7 @@ def test_memory_under_an_alarm_is_bounded_and_nothing_is_lost(broker: LiveBroker
         for _ in range(count // 100):
             client.send_bytes(message * 100)
 
-    client.socket.settimeout(60)
+    client.socket.settimeout(LIMIT_S)
     flooding = threading.Thread(target=flood)
     flooding.start()
     connection = broker.call(lambda: broker.connection("publisher"))
@@ -158,8 +158,8 @@ def test_memory_under_an_alarm_is_bounded_and_nothing_is_lost(broker: LiveBroker
     assert connection.reader.parked_bytes < 2_000_000
     assert broker.count("q") == 0
     set_memory(broker, 0)
-    flooding.join(60)
-    wait_until(lambda: broker.count("q") == count, 30, "all to arrive")
+    flooding.join(LIMIT_S)
+    wait_until(lambda: broker.count("q") == count, what="all to arrive")
 
 
 def test_a_publisher_with_confirms_gets_them_when_the_alarm_ends(broker: LiveBroker, client: RawClient) -> None:
@@ -235,12 +235,12 @@ def test_aio_pika_waits_for_its_confirm_and_a_consumer_of_its_own_goes_on(broker
             await channel.default_exchange.publish(aio_pika.Message(b"before"), "q")
             set_memory(broker, 1)
             publishing = asyncio.ensure_future(channel.default_exchange.publish(aio_pika.Message(b"x"), "q"))
-            got = await queue.get(timeout=10)
+            got = await queue.get(timeout=LIMIT_S)
             await got.ack()
             assert not publishing.done()
             set_memory(broker, 0)
-            await asyncio.wait_for(publishing, 10)
-            return (await queue.get(timeout=10, no_ack=True)).body
+            await asyncio.wait_for(publishing, LIMIT_S)
+            return (await queue.get(timeout=LIMIT_S, no_ack=True)).body
 
     assert asyncio.run(talk()) == b"x"
 

@@ -15,7 +15,7 @@ from penstock.client.error import ClientError, Closed, LoginRefused, Unreachable
 from penstock.client.uri import Tls, Uri, parse_uri
 from tests.wire.certificates import Authority, needs_openssl
 from tests.wire.live import LiveBroker, ServeProcess
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 
 def declare(connection: Connection, queue: str = "q") -> None:
@@ -25,7 +25,7 @@ def declare(connection: Connection, queue: str = "q") -> None:
 def test_a_login_works_and_the_broker_knows_the_connections_name(broker: LiveBroker) -> None:
     with Connection.connect(parse_uri(broker.uri), name="reader 7") as connection:
         declare(connection)
-        assert broker.call(lambda: broker.connection("reader 7")).name.endswith(" reader 7")
+        assert broker.call(lambda: broker.connection("reader 7")).portrait()["user_provided_name"] == "reader 7"
         assert connection.has("publisher_confirms")
         assert not connection.has("no.such.thing")
 
@@ -84,7 +84,7 @@ def test_a_channels_number_is_used_again_after_it_closed_and_the_old_one_is_of_n
 def test_why_the_broker_hung_up_is_told_although_nothing_can_be_sent() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = Connection(Uri(), ours, 5.0)
+        connection = Connection(Uri(), ours, LIMIT_S)
         theirs.sendall(encode_method(ConnectionClose(320, "CONNECTION_FORCED - shutdown"), 0))
         theirs.close()
         with pytest.raises(Closed, match="320 CONNECTION_FORCED - shutdown") as closed:

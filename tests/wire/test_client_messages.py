@@ -37,7 +37,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.uri import Tls, Uri, parse_uri
 from tests.wire.certificates import Authority, needs_openssl
 from tests.wire.live import LiveBroker, ServeProcess
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 NONE = b"\0\0"  # no properties
 MEMORY = "alarms.memory_bytes_high"
@@ -70,7 +70,7 @@ def read(consumer: Consumer, count: int, limit: int = 1000) -> list[bytes]:
     """The next `count` bodies, acked batch by batch."""
     bodies: list[bytes] = []
     while len(bodies) < count:
-        got = consumer.read(limit, 10)
+        got = consumer.read(limit, LIMIT_S)
         assert got, f"{len(bodies)} of {count} came"
         consumer.ack(got.tags[-1])
         bodies += got.bodies
@@ -102,11 +102,11 @@ def test_properties_exchange_key_and_redelivered_come_with_a_delivery(channel: C
     publisher.publish("", "q", properties, b"kept")
     publisher.flush()
     consumer = Consumer(other, "q", prefetch=10)
-    got = consumer.read(10, 10)
+    got = consumer.read(10, LIMIT_S)
     assert (got.exchanges, got.routing_keys, got.redelivered) == ([""], ["q"], [False])
     assert (got.headers, got.bodies, got.bytes) == ([properties], [b"kept"], 4)
     consumer.nack(got.tags[-1])
-    assert consumer.read(10, 10).redelivered == [True]
+    assert consumer.read(10, LIMIT_S).redelivered == [True]
 
 
 def test_a_prefetch_is_the_most_that_comes_without_an_ack(channel: Channel, other: Channel, broker: LiveBroker) -> None:
@@ -116,9 +116,9 @@ def test_a_prefetch_is_the_most_that_comes_without_an_ack(channel: Channel, othe
         publisher.publish("", "q", NONE, b"%d" % number)
     publisher.flush()
     consumer = Consumer(other, "q", prefetch=7)
-    got = consumer.read(100, 10)
+    got = consumer.read(100, LIMIT_S)
     while len(got) < 7:  # the first read may find some of them only
-        got.tags += consumer.read(100, 10).tags
+        got.tags += consumer.read(100, LIMIT_S).tags
     assert not consumer.read(100, 0)
     consumer.ack(got.tags[2])
     assert [int(body) for body in read(consumer, 3, 3)] == [7, 8, 9]
@@ -131,7 +131,7 @@ def test_a_cancelled_consumer_hands_over_what_was_under_way(channel: Channel, ot
         publisher.publish("", "q", NONE, b"%d" % number)
     publisher.flush()
     consumer = Consumer(other, "q", no_ack=True)
-    first = consumer.read(10, 10)
+    first = consumer.read(10, LIMIT_S)
     rest = consumer.cancel()
     left = channel.call(QueueDeclare("q", passive=True), QueueDeclareOk).message_count
     assert len(first) + len(rest) + left == 1000
@@ -142,7 +142,7 @@ def test_a_deleted_queue_ends_its_consumer(channel: Channel, other: Channel) -> 
     declare(channel)
     consumer = Consumer(other, "q")
     channel.call(QueueDelete("q"), QueueDeleteOk)
-    assert not consumer.read(1, 10)
+    assert not consumer.read(1, LIMIT_S)
     assert consumer.ended
 
 
@@ -151,7 +151,7 @@ def test_a_wrong_ack_closes_the_channel_and_the_reader_is_told(channel: Channel,
     consumer = Consumer(other, "q")
     consumer.ack(99)
     with pytest.raises(Closed, match="406 PRECONDITION_FAILED - unknown delivery tag 99") as closed:
-        consumer.read(1, 10)
+        consumer.read(1, LIMIT_S)
     assert closed.value.code == 406
     with pytest.raises(Closed, match="is closed"):
         consumer.ack(1)
@@ -207,7 +207,7 @@ def test_a_connection_closes_although_confirms_and_deliveries_are_on_their_way(u
         publisher = Publisher(channel, window=10_000)
         for _ in range(5000):
             publisher.publish("", "q", NONE, b"x" * 200)
-        Consumer(two.open_channel(), "q").read(1, 10)
+        Consumer(two.open_channel(), "q").read(1, LIMIT_S)
 
 
 def test_an_exchange_that_is_not_there_is_told_with_its_code(channel: Channel) -> None:
@@ -238,7 +238,7 @@ def test_a_blocked_publisher_waits_says_so_and_goes_on(channel: Channel, broker:
         assert thread.is_alive()
     finally:
         broker.call(lambda: tuning.change(MEMORY, "0"))
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert broker.count("q") == 20_000
     assert len(said) == 2
     assert said[0].startswith("low on memory: ")
@@ -264,7 +264,7 @@ def test_a_publisher_waits_as_long_as_the_queue_does_not_take_its_messages(
         assert thread.is_alive()
     finally:
         broker.release("q")
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert broker.count("q") == 20_000
     assert [int(body) for body in read(Consumer(other, "q", prefetch=1000), 20_000)] == list(range(20_000))
 
@@ -292,7 +292,6 @@ def test_a_broker_that_stands_still_is_noticed_by_a_waiting_consumer(
     serve_process: Callable[..., ServeProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer_module, "QUIET_S", 0.05)
-    monkeypatch.setattr(consumer_module, "ANSWER_S", 0.5)
     process = serve_process()
     connection = Connection.connect(parse_uri(process.uri))
     channel = connection.open_channel()
@@ -302,6 +301,7 @@ def test_a_broker_that_stands_still_is_noticed_by_a_waiting_consumer(
         assert not consumer.read(1, 0.01)
     while consumer._asked_at:  # and hears the answer
         assert not consumer.read(1, 0.01)
+    monkeypatch.setattr(consumer_module, "ANSWER_S", 0.5)
     process.process.send_signal(signal.SIGSTOP)
     with pytest.raises(Closed, match="has not answered") as closed:  # noqa: PT012 it takes several reads
         for _ in range(1000):
@@ -339,7 +339,7 @@ def peer() -> Iterator[tuple[Channel, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(encode_method(ConfirmSelectOk(), 1))
-        yield Channel(Connection(Uri(), ours, 5.0), 1), theirs
+        yield Channel(Connection(Uri(), ours, LIMIT_S), 1), theirs
 
 
 def test_a_broker_that_stops_reading_can_still_block_and_confirm(peer: tuple[Channel, socket.socket]) -> None:
@@ -354,11 +354,11 @@ def test_a_broker_that_stops_reading_can_still_block_and_confirm(peer: tuple[Cha
     wait_until(lambda: said == ["disk", ""])
     drain = threading.Thread(target=read_until, args=(theirs, b"%02000d" % 2999))
     drain.start()
-    drain.join(30)
+    drain.join(LIMIT_S)
     for number in range(1, 1001):  # one by one, as RabbitMQ does now and then
         theirs.sendall(encode_method(BasicAck(number), 1))
     theirs.sendall(encode_method(BasicAck(3000, True), 1))
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert publisher.unconfirmed() == []
 
@@ -401,7 +401,7 @@ def test_a_long_block_is_told_again(peer: tuple[Channel, socket.socket], monkeyp
     thread.start()
     wait_until(lambda: len(said) >= 3)
     theirs.sendall(encode_method(ConnectionUnblocked(), 0) + encode_method(BasicAck(1), 1))
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert set(said[:-1]) == {"disk"}
     assert said[-1] == ""
 

@@ -20,7 +20,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.stream import Offsets, offset_of, offsets, partitions
 from penstock.client.uri import Uri, parse_uri
 from penstock.perf.rabbitmq import NotInstalled, RabbitMQ, find_script, running_rabbitmq
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 CTL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 STREAM: Table = {"x-queue-type": "stream"}
@@ -68,7 +68,7 @@ def fill(channel: Channel | Publisher, queue: str, count: int) -> None:
 def ctl(rabbitmq: RabbitMQ, *arguments: str) -> None:
     environment = psutil.Process(rabbitmq.pid).environ()
     command = [CTL, "-n", environment["RABBITMQ_NODENAME"], *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=4 * LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -84,9 +84,9 @@ def test_the_offsets_of_a_stream_are_found_from_every_place(channel: Channel, ot
     assert offsets(other, "full", Timestamp(int(time.time()) - 3600)).resolved == 0
     # The channel was only looked with: it has kept nothing, and consumes as before.
     consumer = Consumer(other, "full", prefetch=100, arguments={"x-stream-offset": 4990})
-    got = consumer.read(100, 10)
+    got = consumer.read(100, LIMIT_S)
     while len(got.bodies) < 10:
-        more = consumer.read(100, 10)
+        more = consumer.read(100, LIMIT_S)
         got.bodies += more.bodies
         got.headers += more.headers
     assert [int(body) for body in got.bodies] == list(range(4990, 5000))
@@ -114,7 +114,7 @@ def test_the_end_of_a_stream_that_is_written_to_all_the_time_is_found(channel: C
         found = [offsets(other, "busy").next for _ in range(2)]
     finally:
         stop.set()
-        writer.join(30)
+        writer.join(LIMIT_S)
     assert all(1000 <= end <= publisher.published for end in found)
 
 
@@ -128,7 +128,7 @@ def test_a_stream_that_is_not_there_is_told_and_a_queue_keeps_its_messages(chann
         with pytest.raises(ClientError):
             offsets(connection.open_channel(), "classic")
         again = connection.open_channel()
-        assert len(Consumer(again, "classic", prefetch=10).read(3, 10)) > 0
+        assert len(Consumer(again, "classic", prefetch=10).read(3, LIMIT_S)) > 0
     again = channel.connection.open_channel()
     wait_until(lambda: again.call(QueueDeclare("classic", passive=True), QueueDeclareOk).message_count == 3)
 
@@ -152,7 +152,7 @@ def test_no_message_is_lost_between_publisher_and_consumer(channel: Channel, oth
     consumer = Consumer(other, "way", prefetch=500)
     got: list[bytes] = []
     while len(got) < len(bodies):
-        some = consumer.read(1000, 10)
+        some = consumer.read(1000, LIMIT_S)
         assert some
         consumer.ack(some.tags[-1])
         got += some.bodies
@@ -187,10 +187,10 @@ def test_a_blocked_publisher_waits_says_so_and_goes_on(rabbitmq: RabbitMQ, chann
     writer = threading.Thread(target=publish)
     try:
         writer.start()
-        wait_until(lambda: said, 20)
+        wait_until(lambda: said)
         assert writer.is_alive()
     finally:
         ctl(rabbitmq, "set_vm_memory_high_watermark", "0.4")
-        writer.join(30)
+        writer.join(LIMIT_S)
     assert said == ["low on memory", ""]
     assert other.call(QueueDeclare("blocked", passive=True), QueueDeclareOk).message_count == 2000

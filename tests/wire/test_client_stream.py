@@ -15,6 +15,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.stream import Offsets, offset_of, offsets, partitions
 from penstock.client.uri import parse_uri
 from tests.wire.live import LiveBroker
+from tests.wire.waiting import LIMIT_S
 
 STREAM: Table = {"x-queue-type": "stream"}
 NONE = b"\0\0"  # no properties
@@ -77,7 +78,7 @@ def test_a_range_is_read_to_its_end_and_the_consumer_ends(full: str, other: Chan
     found: list[int] = []
     bodies: list[int] = []
     while not consumer.ended:
-        got = consumer.read(1000, 10)
+        got = consumer.read(1000, LIMIT_S)
         found += map(offset_of, got.headers)
         bodies += map(int, got.bodies)
     assert found == bodies == list(range(1234, 8765))

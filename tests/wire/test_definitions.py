@@ -17,7 +17,7 @@ from penstock.broker.password import SCRYPT, known_secret
 from penstock.perf.rabbitmq import NotInstalled, RabbitMQ, find_script, running_rabbitmq
 from penstock.store.definitions import FILE_NAME
 from tests.wire.live import ServeProcess, serve_environment
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 CTL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 DATA = "data"  # where ServeProcess keeps it, below its directory
@@ -30,7 +30,7 @@ def penstock(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=2 * LIMIT_S,
         check=False,
         env=serve_environment(),
     )
@@ -250,7 +250,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 def ctl(rabbitmq: RabbitMQ, *arguments: str) -> None:
     environment = psutil.Process(rabbitmq.pid).environ()
     command = [CTL, "-n", environment["RABBITMQ_NODENAME"], *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=4 * LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -298,7 +298,7 @@ def _plain(section: str, entry: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_rabbitmqs_definitions_move_to_penstock(rabbitmq: RabbitMQ, serve: Any, tmp_path: Path) -> None:
     ctl(rabbitmq, "add_user", "bob", "bob's secret")
     ctl(rabbitmq, "add_vhost", "/from", "--description", "moves", "--tags", "a")
@@ -326,7 +326,7 @@ def test_rabbitmqs_definitions_move_to_penstock(rabbitmq: RabbitMQ, serve: Any, 
         declare_all(connection.channel())  # equivalent to what is there, or 406
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_penstocks_definitions_move_to_rabbitmq(rabbitmq: RabbitMQ, serve: Any, tmp_path: Path) -> None:
     secret = known_secret("carol's secret", b"1234")
     user = {"name": "carol", "password_hash": secret.password_hash, "hashing_algorithm": secret.algorithm}
@@ -354,7 +354,7 @@ def test_penstocks_definitions_move_to_rabbitmq(rabbitmq: RabbitMQ, serve: Any, 
     wanted = comparable(mine, {"/to"}, {"carol"})
     assert [len(wanted[section]) for section in ("queues", "exchanges", "bindings")] == [2, 2, 4]
     wait_until(  # the import goes on when the command has ended
-        lambda: comparable(rabbitmq_exported(rabbitmq), {"/to"}, {"carol"}) == wanted, 60, "the same definitions"
+        lambda: comparable(rabbitmq_exported(rabbitmq), {"/to"}, {"carol"}) == wanted, 240, "the same definitions"
     )
     with login(port_of(rabbitmq), "carol", "carol's secret", "/to") as connection:
         declare_all(connection.channel())

@@ -18,7 +18,7 @@ from kombu.mixins import ConsumerProducerMixin
 from kombu.pools import producers
 
 from tests.wire.live import LiveBroker
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_serialized_and_compressed_bodies_arrive(connection: Connection, seriali
     body = {"text": "größe" * 1000, "numbers": list(range(100))}
     queue.put(body)
     queue.consumer.accept = {f"application/{'json' if serializer == 'json' else 'x-python-serialize'}"}
-    message = queue.get(timeout=5)
+    message = queue.get(timeout=LIMIT_S)
     assert message.payload == body
     message.ack()
     queue.close()
@@ -82,7 +82,7 @@ def test_a_simple_queue_keeps_order_and_counts(connection: Connection) -> None:
     assert queue.qsize() == 20
     got = []
     for _ in range(20):
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=LIMIT_S)
         got.append(message.payload)
         message.ack()
     assert got == list(range(20))
@@ -98,7 +98,7 @@ def test_a_simple_queue_keeps_order_and_counts(connection: Connection) -> None:
 def test_a_simple_buffer_goes_with_its_last_user(connection: Connection, broker: LiveBroker) -> None:
     buffer = connection.SimpleBuffer("buffer")
     buffer.put("x")
-    assert buffer.get(timeout=5).payload == "x"
+    assert buffer.get(timeout=LIMIT_S).payload == "x"
     buffer.close()
     wait_until(lambda: broker.count("buffer") == -1)
 
@@ -155,12 +155,12 @@ def test_acks_rejects_and_requeues(connection: Connection) -> None:
     queue = connection.SimpleQueue("q")
     for number in range(4):
         queue.put(number)
-    taken = [queue.get(timeout=5) for _ in range(4)]
+    taken = [queue.get(timeout=LIMIT_S) for _ in range(4)]
     taken[0].ack()
     taken[1].reject()
     taken[3].requeue()
     taken[2].requeue()
-    again = [queue.get(timeout=5) for _ in range(2)]
+    again = [queue.get(timeout=LIMIT_S) for _ in range(2)]
     assert {(message.payload, message.delivery_info["redelivered"]) for message in again} == {(2, True), (3, True)}
     queue.close()
 
@@ -199,7 +199,7 @@ def test_ensure_publishes_again_after_the_connection_was_lost(connection: Connec
     broker.cut_all()
     wait_until(lambda: not broker.call(broker.connections))
     with pytest.raises((ConnectionError, OSError)):
-        connection.drain_events(timeout=5)  # the loss is noticed here at the latest
+        connection.drain_events(timeout=LIMIT_S)  # the loss is noticed here at the latest
     publish("after", exchange=queue.exchange, routing_key="k", declare=[queue])
     wait_until(lambda: broker.count("q") == 2)
     assert errors

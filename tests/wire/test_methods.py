@@ -387,7 +387,8 @@ def test_a_bug_of_the_broker_is_541_for_one_connection_and_logged(monkeypatch: p
 
     def broken(connection: Connection, item: Item) -> None:
         """Stands for any bug of ours."""
-        if isinstance(item, Command) and isinstance(item.method, ChannelOpen) and connection.name.endswith("unlucky"):
+        is_unlucky = connection.client_properties.get("connection_name") == "unlucky"
+        if isinstance(item, Command) and isinstance(item.method, ChannelOpen) and is_unlucky:
             raise ZeroDivisionError
         receive(connection, item)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.wire.live import LiveBroker
+from tests.wire.waiting import LIMIT_S
 
 HERE = Path(__file__).parent / "node"
 SCRIPT = HERE / "amqplib.test.js"
@@ -25,6 +26,6 @@ def test_amqplib_agrees_on(broker: LiveBroker, case: str) -> None:
     if not (HERE / "node_modules" / "amqplib").is_dir():
         pytest.skip("amqplib is not installed: `make node` does it")
     done = subprocess.run(
-        [node, str(SCRIPT), broker.uri, case], cwd=HERE, capture_output=True, text=True, timeout=30, check=False
+        [node, str(SCRIPT), broker.uri, case], cwd=HERE, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr + broker.log

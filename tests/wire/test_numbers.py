@@ -11,6 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.wire.live import ServeProcess
+from tests.wire.waiting import LIMIT_S
 
 Serve = Callable[..., ServeProcess]
 
@@ -34,7 +35,7 @@ def send(channel: BlockingChannel, *ids: int) -> None:
 def consumed(channel: BlockingChannel, count: int) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     arguments: dict[str, Any] = {"x-penstock-sequence": True}
-    for _, properties, body in channel.consume("q", arguments=arguments, inactivity_timeout=10):
+    for _, properties, body in channel.consume("q", arguments=arguments, inactivity_timeout=LIMIT_S):
         assert body is not None
         found[body] = properties.headers["x-penstock-sequence"]
         if len(found) == count:

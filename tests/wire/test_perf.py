@@ -17,7 +17,7 @@ from tests.wire.live import LiveBroker, ServeProcess, serve_environment
 
 def perf(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock", "perf", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=serve_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=serve_environment())
 
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -25,7 +25,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 def bench(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=serve_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=serve_environment())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
 from tests.wire.live import ServeProcess, serve_environment
 from tests.wire.raw import RawClient
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 Serve = Callable[..., ServeProcess]
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (debug|info|warning|error) +\S")
@@ -31,7 +31,7 @@ def refused(directory: Path, *arguments: str, environment: dict[str, str] | None
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=2 * LIMIT_S,
         check=False,
         env=serve_environment(environment),
     )
@@ -75,7 +75,7 @@ def test_a_stop_tells_the_clients_with_320_and_ends_with_0(serve_process: Serve,
             close = client.expect_connection_close()
             assert close.reply_code == 320
             assert close.reply_text == "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"
-        assert serve.process.wait(10) == 0
+        assert serve.process.wait(LIMIT_S) == 0
     assert "Traceback" not in serve.log
 
 
@@ -84,9 +84,9 @@ def test_pika_is_told_of_a_stop(serve_process: Serve) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(serve.uri))
     serve.process.send_signal(signal.SIGTERM)
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker) as closed:
-        connection.sleep(10)
+        connection.sleep(LIMIT_S)
     assert closed.value.reply_code == 320
-    assert serve.process.wait(10) == 0
+    assert serve.process.wait(LIMIT_S) == 0
 
 
 def test_a_stop_does_not_wait_for_ever_for_a_client_that_says_nothing(serve_process: Serve) -> None:
@@ -104,7 +104,7 @@ def test_a_stopped_broker_frees_its_port(serve_process: Serve) -> None:
     with RawClient(first.port).handshake() as client:
         first.process.send_signal(signal.SIGTERM)
         client.expect_connection_close()
-        first.process.wait(10)
+        first.process.wait(LIMIT_S)
     second = serve_process("--listen", f"127.0.0.1:{first.port}")
     assert second.port == first.port
 
@@ -322,5 +322,5 @@ def test_the_ready_line_says_where_the_management_is_and_a_taken_port_is_one_lin
     assert found is not None
     taken = found[1].removeprefix("http://").strip("/")
     second = serve_process("--management", taken)
-    assert second.process.wait(15) == 1
+    assert second.process.wait(LIMIT_S) == 1
     assert second.log.splitlines()[-1] == f"penstock: cannot listen on {taken}: Address already in use"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pika
@@ -28,6 +29,7 @@ from penstock.amqp.method import (
 )
 from penstock.amqp.properties import PERSISTENT, Properties
 from penstock.credit import Stage
+from penstock.store.files import Files
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient, publish_bytes
 from tests.wire.test_management import Http
@@ -53,6 +55,32 @@ def slow_down(broker: LiveBroker, delay_s: float) -> None:
     broker.call(change)
 
 
+class HeldFiles(Files):
+    """A disk whose syncs take as long as the test wants: until `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        self.go.wait()
+        super().sync(descriptor)
+
+
+@contextmanager
+def held_syncs(broker: LiveBroker) -> Iterator[threading.Event]:
+    """No sync ends before the event is set; at the end of the block it is."""
+    assert broker.server.vault is not None
+    journal = broker.server.vault.store.journal
+    files = HeldFiles()
+    before = journal._files
+    journal._files = files
+    try:
+        yield files.go
+    finally:
+        files.go.set()
+        journal._files = before
+
+
 def open_client(broker: LiveBroker, confirms: bool = False) -> RawClient:
     client = RawClient(broker.port).handshake()
     client.open()
@@ -71,11 +99,16 @@ def stages(broker: LiveBroker, queue: str) -> list[Stage]:
 
 
 def test_a_publisher_that_outruns_a_slow_disk_is_held_back_and_nobody_else(broker: LiveBroker) -> None:
-    with open_client(broker) as publisher, open_client(broker, confirms=True) as neighbour:
+    with (
+        open_client(broker) as publisher,
+        open_client(broker, confirms=True) as neighbour,
+        held_syncs(broker) as go,
+    ):
+        go.set()
         publisher.ask(QueueDeclare("flood", durable=True), QueueDeclareOk)
         neighbour.ask(QueueDeclare("calm"), QueueDeclareOk)
         neighbour.ask(BasicConsume("calm", no_ack=True), BasicConsumeOk)
-        slow_down(broker, 0.2)
+        go.clear()
         flood = publish_bytes("flood", b"x" * 100, properties=KEPT) * FLOOD
         sender = threading.Thread(target=publisher.send_bytes, args=(flood,))
         sender.start()
@@ -98,7 +131,7 @@ def test_a_publisher_that_outruns_a_slow_disk_is_held_back_and_nobody_else(broke
             neighbour.expect(BasicAck)
         waiting = broker.call(lambda: store_waits(broker))
         assert waiting <= STORE_CREDIT + 2 * HOP_CREDIT  # a blocked queue takes what its channel had, and so on
-        slow_down(broker, 0.0)
+        go.set()
         sender.join()
         wait_until(lambda: broker.count("flood") == FLOOD)
         wait_until(lambda: not any(stage.blocked_by for stage in broker.call(lambda: stages(broker, "flood"))))
@@ -112,16 +145,18 @@ def store_waits(broker: LiveBroker) -> int:
 
 
 def test_a_confirm_waits_for_the_sync(broker: LiveBroker) -> None:
-    with open_client(broker, confirms=True) as client:
+    with open_client(broker, confirms=True) as client, held_syncs(broker) as go:
+        go.set()
         client.ask(QueueDeclare("q", durable=True), QueueDeclareOk)
-        slow_down(broker, 2.0)
+        go.clear()
         client.publish("q", b"kept", properties=KEPT)
         client.publish("q", b"not kept")
         # The transient one needs no disk, so it is confirmed; the one before it is not.
         acked = client.expect(BasicAck)
         assert (acked.delivery_tag, acked.multiple) == (2, False)
         assert broker.count("q") == 2
-        slow_down(broker, 0.0)
+        go.set()
+        assert client.expect(BasicAck).delivery_tag == 1
 
 
 def test_a_queue_that_is_deleted_while_its_messages_are_synced_counts_as_confirmed(broker: LiveBroker) -> None:
@@ -145,7 +180,7 @@ def test_messages_on_disk_are_counted_got_purged_and_delivered_in_order(broker: 
             acked = 0
             while acked < start + 1000:
                 acked = client.expect(BasicAck).delivery_tag
-        assert broker.call(lambda: broker.queue("q").shelves.paged_count()) > count // 4
+        wait_until(lambda: broker.call(lambda: broker.queue("q").shelves.paged_count()) > count // 4)
         assert client.ask(QueueDeclare("q", passive=True), QueueDeclareOk).message_count == count
         got = client.ask(BasicGet("q", no_ack=True), BasicGetOk)
         assert (client.read_content().body, got.message_count) == (b"0", count - 1)
@@ -195,5 +230,5 @@ def test_thousands_of_queues_need_no_file_each(serve_process: Callable[..., Serv
             channel.queue_bind(f"q{number}", "all")
         for _ in range(20):  # several journals full: there are checkpoints too
             channel.basic_publish("all", "", b"x" * 100, pika.BasicProperties(delivery_mode=2))
-        assert len(list(files.iterdir())) <= before + 5
+        wait_until(lambda: len(list(files.iterdir())) <= before + 5, what="no files but those of the store")
         assert channel.queue_declare("q299", passive=True).method.message_count == 20

@@ -33,7 +33,7 @@ from penstock.amqp.table import Table
 from penstock.broker.saturation import Saturation
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient, publish_bytes
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 CREDIT = 400  # the default, on both hops
 BLOCKING: Table = {"x-max-length": 1000, "x-overflow": "block-publish"}
@@ -193,7 +193,7 @@ def test_a_window_of_unconfirmed_publishes_throttles_its_own_channel_and_nobody_
     while len(bodies) < 30:
         wait_until(lambda: broker.count("q") > 0)
         bodies += take(consumer, 1)
-    thread.join(10)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert bodies == [b"%d" % number for number in range(30)]
     slow.close()
@@ -265,7 +265,7 @@ def put_policy(broker: LiveBroker, definition: dict[str, Any]) -> tuple[int, str
         method="PUT",
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return answer.status, ""
     except urllib.error.HTTPError as error:
         with error:
@@ -285,6 +285,7 @@ def test_marks_are_changed_at_run_time_by_a_policy(
     publisher.wait_for(40)
     assert put_policy(broker, {"flow-stop-count": 10, "flow-resume-count": 3})[0] == 204
     publisher.publish("q", 1)
+    wait_until(lambda: broker.count("q") == 41)
     take(consumer, 38)
     publisher.wait_for(40)
     take(consumer, 1)
@@ -334,7 +335,7 @@ def test_a_publisher_without_confirms_is_blocked_by_credit_at_the_maximum(
             if not number % 500:
                 most = max(most, broker.count("q"))
         assert most < 1000 + 2 * CREDIT
-        thread.join(10)
+        thread.join(LIMIT_S)
         wait_until(lambda: not broker.call(lambda: bool(connection.reader and connection.reader.blocked_by)))
         assert not broker.call(lambda: broker.queue("q").blocked_by)
 

@@ -1,4 +1,4 @@
-"""Waiting: for a condition, never for seconds. The limit only ends a test that would hang."""
+"""Waiting: for a condition, never for seconds. The limit only ends a test that would hang: no machine is that slow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 Result = TypeVar("Result")
 
 POLL_S: Final = 0.005  # how often the condition is looked at
+LIMIT_S: Final = 60.0  # for whatever a test waits for: an answer, a delivery, the end of a process
 
 
-def wait_until(condition: Callable[[], Result], timeout_s: float = 10.0, what: str = "") -> Result:
+def wait_until(condition: Callable[[], Result], timeout_s: float = LIMIT_S, what: str = "") -> Result:
     """The condition's first true value; an assertion error after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while True:
