@@ -41,7 +41,7 @@ class Stamp:
         """The content with this header; the value is given as its bytes, letter and all. If the header frame would be
         larger than frame_max (0 is no limit), the content as it is: whoever gets it could not read it otherwise."""
         end = HEAD_BYTES + int.from_bytes(wire[3:7], "big")
-        size, before, behind = self._template(wire, wire[FLAGS_OFFSET:end], len(value))
+        size, before, behind = self.template(wire, wire[FLAGS_OFFSET:end], len(value))
         if frame_max and size + HEAD_BYTES + 1 > frame_max:
             return wire
         head = HEAD.pack(HEADER, wire[1] << 8 | wire[2], size)
@@ -57,7 +57,7 @@ class Stamp:
             end = HEAD_BYTES + int.from_bytes(wire[3:7], "big")
             properties = wire[1:3] + wire[FLAGS_OFFSET:end]  # the channel's number is in the head too
             if properties != known or len(value) != value_bytes:
-                size, before, behind = self._template(wire, wire[FLAGS_OFFSET:end], len(value))
+                size, before, behind = self.template(wire, wire[FLAGS_OFFSET:end], len(value))
                 head = HEAD.pack(HEADER, wire[1] << 8 | wire[2], size)
                 fits = not frame_max or size + HEAD_BYTES + 1 <= frame_max
                 known, value_bytes = properties, len(value)
@@ -66,7 +66,8 @@ class Stamp:
             stamped.append((publish, wire))
         return stamped
 
-    def _template(self, wire: bytes, properties: bytes, value_bytes: int) -> Template:
+    def template(self, wire: bytes, properties: bytes, value_bytes: int) -> Template:
+        """What stands around a value of so many bytes in the header frame of a content with these properties."""
         templates = self._templates.get(value_bytes)
         template = templates.get(properties) if templates is not None else None
         if template is None:

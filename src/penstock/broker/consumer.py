@@ -16,6 +16,7 @@ from penstock.amqp import content
 from penstock.amqp.decoder import Message, Publish
 from penstock.amqp.frame import HEAD, METHOD
 from penstock.amqp.method import BasicDeliver
+from penstock.broker.stamped import THOUSAND
 
 if TYPE_CHECKING:
     from penstock.amqp.table import Table
@@ -94,12 +95,34 @@ class Consumer:
     def deliver(self, positions: Sequence[int], messages: Sequence[Message], redelivered: bool) -> None:
         """Put these messages of the queue on the wire, in order."""
         channel = self.channel
-        number, frame_max = channel.number, channel.frame_max
-        if self.stamps is not None:
-            messages = self.stamps.stamped(positions, messages, frame_max)
         deliveries = channel.deliveries
-        first = tag = deliveries.next_tag
+        first = deliveries.next_tag
+        count = len(messages)
         frames = channel.outbox.opened()
+        stamps = self.stamps
+        if stamps is None:
+            size = self._put(frames, first, messages, redelivered)
+        elif isinstance(positions, range) and positions.step == 1 and positions.start >= THOUSAND:
+            size = stamps.put_run(self, frames, first, positions.start, messages, redelivered)
+        else:
+            size = self._put(frames, first, stamps.stamped(positions, messages, channel.frame_max), redelivered)
+        deliveries.next_tag = first + count
+        channel.outbox.gathered(size)
+        if self.no_ack:
+            channel.tally.deliver_no_ack += count
+            return
+        if count == 1:
+            deliveries.unacked[first] = (self, positions[0])
+        else:
+            deliveries.unacked.update(
+                zip(range(first, first + count), zip(repeat(self), positions, strict=False), strict=False)
+            )
+        self.unacked += count
+        channel.limiter.unacked += count
+
+    def _put(self, frames: list[bytes], tag: int, messages: Sequence[Message], redelivered: bool) -> int:
+        """Append deliveries to the frames, with tags from this one on; how many bytes that is."""
+        number, frame_max = self.channel.number, self.channel.frame_max
         last: Publish | None = None
         size = overhead = 0
         head = tail = b""
@@ -111,25 +134,14 @@ class Consumer:
                 tail = publish.deliver_tail
                 if redelivered:
                     tail = b"\x01" + tail[1:]
-                head = self._heads.get(len(tail)) or self._make_head(len(tail))
+                head = self._heads.get(len(tail)) or self.head(len(tail))
                 overhead = len(head) + 8 + len(tail)
             if not own_number or len(wire) > frame_max:
                 wire = _refit(wire, own_number, number, frame_max)
             frames += (head, _pack_tag(tag), tail, wire)
             size += overhead + len(wire)
             tag += 1
-        deliveries.next_tag = tag
-        channel.outbox.gathered(size)
-        if not self.no_ack:
-            count = tag - first
-            if count == 1:
-                deliveries.unacked[first] = (self, positions[0])
-            else:
-                deliveries.unacked.update(
-                    zip(range(first, tag), zip(repeat(self), positions, strict=False), strict=False)
-                )
-            self.unacked += count
-            channel.limiter.unacked += count
+        return size
 
     def settled(self, count: int) -> None:
         """This many of its deliveries were acked, or given back."""
@@ -137,7 +149,11 @@ class Consumer:
             self.unacked -= count
             self.channel.limiter.settled(count)
 
-    def _make_head(self, tail_bytes: int) -> bytes:
+    def head(self, tail_bytes: int) -> bytes:
+        """basic.deliver up to the delivery tag, for a method frame with so many bytes behind that."""
+        known = self._heads.get(tail_bytes)
+        if known is not None:
+            return known
         tag = self.tag.encode("utf-8", "surrogateescape")
         size = 4 + 1 + len(tag) + 8 + tail_bytes - 1  # the tail has the frame's end octet too
         head = HEAD.pack(METHOD, self.channel.number, size) + _DELIVER_ID + bytes((len(tag),)) + tag

@@ -138,7 +138,7 @@ class Paging:
                 gone += self._page_out_transient(backlog, from_ready - gone)
             from_ready -= gone
             left += gone
-        return left
+        return self._memory.moved(self._queue.name, left, 0)
 
     def _page_out_kept(self, backlog: Backlog, count: int) -> int:
         """Let go of bodies that are on disk anyway."""
@@ -231,13 +231,13 @@ class Paging:
             return 0
         chosen: list[int] = []
         count = min(count, len(queue.unacked) - len(self.away))
+        ends = [keeping.log.end(level) for level in range(len(queue.shelves.levels))]
         for position in reversed(queue.unacked):  # the newest first: those before them may be away already
             if len(chosen) >= count:
                 break
-            if position not in self.away and position < keeping.log.end(position >> LEVEL_SHIFT):
+            if position not in self.away and position < ends[position >> LEVEL_SHIFT]:
                 chosen.append(position)
-        for position in chosen:
-            queue.unacked[position] = AWAY
+        queue.unacked.update(dict.fromkeys(chosen, AWAY))
         self.away.update(chosen)
         return len(chosen)
 
@@ -377,12 +377,15 @@ class Paging:
         backlog.paged_in(upto)
 
     def _enter(self, backlog: Backlog, found: Found, first: int, end: int) -> None:
-        messages = self._memory.messages(found, first, end)
+        messages = self._memory.messages(found, first, end, self._queue.name)
         deadlines = self._deadlines(found, first, end)
         if deadlines is not None:
             self._queue.shelves.timed = True
         start = 0
-        for at in range(len(messages) + 1):
+        if messages and all(found.contents):  # as nearly always, none is damaged
+            backlog.page_in(first, messages, deadlines)
+            start = len(messages)
+        for at in range(start, len(messages) + 1):
             if at < len(messages) and not is_away(messages[at]):
                 continue
             if at > start:  # those that are damaged are left out

@@ -33,9 +33,11 @@ from penstock.broker.equivalence import type_name
 from penstock.broker.keeping import Keeping, is_persistent
 from penstock.broker.ledger import Ledger
 from penstock.broker.records import record_log
+from penstock.broker.stamped import put_run
 from penstock.store.log import LEVEL_SHIFT
 
 if TYPE_CHECKING:
+    from penstock.broker.consumer import Consumer
     from penstock.broker.queue import Queue
 
 SEQUENCE: Final = "x-penstock-sequence"
@@ -93,7 +95,14 @@ class Stamps:
         self.reserved = reserved
         self._queue.mailbox.wake()
 
+    def put_run(
+        self, consumer: Consumer, frames: list[bytes], tag: int, first: int, messages: Sequence[Message], again: bool
+    ) -> int:
+        """Append deliveries of consecutive positions from `first` on to the frames; how many bytes that is."""
+        return put_run(consumer, frames, tag, self._stamp, self._life, first, messages, again)
+
     def stamped(self, positions: Sequence[int], messages: Sequence[Message], frame_max: int) -> list[Message]:
+        """The messages with their stamps, whatever their positions."""
         life = self._life
         texts = [life + b"%d" % position for position in positions]
         values = [b"S\0\0\0%c%b" % (len(text), text) for text in texts]

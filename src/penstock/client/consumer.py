@@ -2,8 +2,9 @@
 
 Upstream: a channel of connection.py.  Downstream: Spark's readers, which turn Deliveries into columns.
 A read cuts deliveries straight from the inbox: method frame, header frame and one body frame are looked at together,
-and exchange, key and redelivered flag are taken from a cache by their bytes. Anything else (a body in several frames,
-a close, a heartbeat) goes frame by frame.
+and exchange, key and redelivered flag are taken from a cache by their bytes. Those that follow two with the same route
+and properties of the same length are read by one call each, as long as they are like them. Anything else (a body in
+several frames, a close, a heartbeat) goes frame by frame.
 While a consumer is on, nothing else may read its connection: other calls need another connection.
 A broker that is there but stuck is noticed while reading: after QUIET_S without a byte the consumer asks it something,
 and a question of ANSWER_S without any byte is the end. A caller that does not read is never cut.
@@ -43,9 +44,11 @@ ROUTES_MAX = 10_000  # then the cache is begun anew: routing keys may be differe
 _LATER = struct.Struct(">3sI4xQ")  # a header frame: kind and channel, payload size, class and weight, body size
 _LATER_BYTES = 19
 _TAG_BYTES = 8
+_SIZE_BYTES = 8
 
 Route = tuple[bool, str, str]  # redelivered, exchange, routing key
 Delivery = tuple[int, Route, bytes, bytes]  # delivery tag, route, properties, body
+_NO_ROUTE: Route = (False, "", "")
 
 
 class Deliveries:
@@ -230,6 +233,7 @@ class Consumer:
         body_max = inbox.frame_max - OVERHEAD_BYTES
         data, at, end = inbox.buffer, inbox.at, len(inbox.buffer)
         body_size, body_head = -1, b""
+        last_size, last_route = -1, _NO_ROUTE
         total = got.bytes
         while len(tags) < limit and total < bytes_max:
             if self._coming is None and end - at > first_bytes + _LATER_BYTES:
@@ -259,7 +263,12 @@ class Consumer:
                         headers.append(data[header_at + _LATER_BYTES : body_at - 1])
                         bodies.append(data[body_at + HEAD_BYTES : stop - 1])
                         total += length
-                        at = stop
+                        begun, at = at, stop
+                        if route is last_route and size == last_size and len(tags) < limit:
+                            got.bytes = total
+                            at = self._take_run(got, limit, bytes_max, begun, header_at, size, at)
+                            total = got.bytes
+                        last_size, last_route = size, route
                         continue
             # In pieces, in several body frames, without a body, or no delivery at all: one frame at a time.
             inbox.at, got.bytes = at, total
@@ -271,6 +280,48 @@ class Consumer:
             at, total = inbox.at, got.bytes
         inbox.at, got.bytes = at, total
         return False
+
+    def _take_run(
+        self, got: Deliveries, limit: int, bytes_max: int, begun: int, header_at: int, size: int, at: int
+    ) -> int:
+        """Take deliveries from `at` on that are like the last one, which is at `begun`, but for their tag, their body
+        and its size, and the values of their properties; where the first other one is."""
+        data, end = self.channel.connection.inbox.buffer, len(self.channel.connection.inbox.buffer)
+        opening = self._body_start
+        start = data[begun : begun + self._first.size - _TAG_BYTES]
+        middle = data[begun + self._first.size : header_at + _LATER_BYTES - _SIZE_BYTES]
+        # Up to the tag, the tag, up to the body size, that size, the properties, up to the size of the body frame.
+        form = f">{len(start)}sQ{len(middle)}sQ{size - _LATER_BYTES + HEAD_BYTES}s{len(opening)}sI"
+        layout = struct.Struct(form)
+        unpack, fixed_bytes = layout.unpack_from, layout.size
+        tags, headers, bodies = got.tags, got.headers, got.bodies
+        before, total = len(tags), got.bytes
+        for _ in range(limit - before):
+            if total >= bytes_max or end - at <= fixed_bytes:
+                break
+            its_start, tag, its_middle, length, properties, its_opening, frame_bytes = unpack(data, at)
+            body_at = at + fixed_bytes
+            stop = body_at + length
+            if (
+                its_middle != middle
+                or its_start != start
+                or its_opening != opening
+                or frame_bytes != length  # or the body comes in several frames
+                or stop >= end
+                or data[stop] != END
+            ):
+                break
+            tags.append(tag)
+            headers.append(properties)
+            bodies.append(data[body_at:stop])
+            total += length
+            at = stop + 1
+        got.bytes = total
+        count = len(tags) - before
+        got.redelivered += [got.redelivered[-1]] * count
+        got.exchanges += [got.exchanges[-1]] * count
+        got.routing_keys += [got.routing_keys[-1]] * count
+        return at
 
     def _route(self, payload: bytes) -> Route:
         """The route in the payload of a basic.deliver, kept for the next."""

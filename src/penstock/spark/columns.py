@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import pyarrow as pa
 
 from penstock.amqp.properties import decode_properties
@@ -36,7 +37,7 @@ def record_batch(deliveries: Deliveries, offset: int | Sequence[int], partition:
 
     The caller has cut what differs from row to row (x-penstock-sequence) out of the properties; what is left in them
     is shown as it is."""
-    numbers = range(offset, offset + len(deliveries)) if isinstance(offset, int) else offset
+    numbers = numpy.arange(offset, offset + len(deliveries)) if isinstance(offset, int) else offset
     return _batch(deliveries, pa.array(numbers, pa.int64()), partition, deliveries.headers, False)
 
 
@@ -88,22 +89,25 @@ def _batch(
         "routing_key": _texts(deliveries.routing_keys),
         "offset": offsets,
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-        "redelivered": pa.array(deliveries.redelivered, pa.bool_()),
+        "redelivered": _flags(deliveries.redelivered),
     }
     examples, codes = _distinct(keys, deliveries.headers)
     heads, head_codes, tails = split_properties(examples, stamped)
-    spread = _codes(codes)
+    spread = _codes(codes, rows)
     for name, values in tails.items():
         if name != "cluster_id":
             columns[name] = _spread(values, schema.field(name).type, spread, rows)
-    spread = _codes([head_codes[code] for code in codes] if codes is not None else head_codes)
+    spread = _codes([head_codes[code] for code in codes] if codes is not None else head_codes, rows)
     for name, values in heads.items():
         columns[name] = _spread(values, schema.field(name).type, spread, rows)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _distinct(keys: Sequence[bytes], raws: Sequence[bytes]) -> tuple[list[bytes], list[int] | None]:
-    """One delivery's properties for each distinct key, and for each row the index among them; None: row by row."""
+    """One delivery's properties for each distinct key, and for each row the index among them; None: row by row.
+    If all are alike, one index does for all."""
+    if _alike(keys):
+        return list(raws[:1]), [0]
     first = dict(zip(keys, raws))
     if len(first) == len(keys):
         return list(raws), None
@@ -111,8 +115,19 @@ def _distinct(keys: Sequence[bytes], raws: Sequence[bytes]) -> tuple[list[bytes]
     return list(first.values()), [code[key] for key in keys]
 
 
-def _codes(codes: list[int] | None) -> pa.Array | None:
-    return None if codes is None else pa.array(codes, pa.int32())
+def _codes(codes: list[int] | None, rows: int) -> pa.Array | None:
+    if codes is None:
+        return None
+    return pa.array(codes, pa.int32()) if len(codes) == rows else pa.repeat(pa.scalar(codes[0], pa.int32()), rows)
+
+
+def _alike(values: Sequence[object]) -> bool:
+    """Whether all values are the same, as they mostly are: then a column costs next to nothing."""
+    return bool(values) and values[-1] == values[0] and values.count(values[0]) == len(values)
+
+
+def _flags(values: Sequence[bool]) -> pa.Array:
+    return pa.repeat(pa.scalar(values[0]), len(values)) if _alike(values) else pa.array(values, pa.bool_())
 
 
 def _spread(values: Sequence[Any], kind: pa.DataType, codes: pa.Array | None, rows: int) -> pa.Array:
@@ -124,6 +139,8 @@ def _spread(values: Sequence[Any], kind: pa.DataType, codes: pa.Array | None, ro
 
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
+    if len(values) > 1 and _alike(values):
+        return _texts(values[:1]).take(pa.repeat(pa.scalar(0, pa.int32()), len(values)))
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:  # short strings may be any bytes: what is no UTF-8 came as surrogates

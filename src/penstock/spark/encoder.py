@@ -33,6 +33,22 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from penstock.amqp.flags import (
+    APP_ID,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
+    HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    USER_ID,
+)
+
 # A message: its row in the partition, exchange, routing key, properties (flags and values), body.
 Outgoing: TypeAlias = tuple[int, str, str, bytes, bytes]
 
@@ -60,19 +76,19 @@ MAP: Final[Types] = (MapType,)
 BODY_NAMES: Final = ("body", "value")
 # Column, its flag, its Spark types; in the order of the wire.
 PROPERTIES: Final[tuple[tuple[str, int, Types], ...]] = (
-    ("content_type", 1 << 15, TEXT),
-    ("content_encoding", 1 << 14, TEXT),
-    ("headers", 1 << 13, MAP),
-    ("delivery_mode", 1 << 12, WHOLE),
-    ("priority", 1 << 11, WHOLE),
-    ("correlation_id", 1 << 10, TEXT),
-    ("reply_to", 1 << 9, TEXT),
-    ("expiration", 1 << 8, TEXT),
-    ("message_id", 1 << 7, TEXT),
-    ("timestamp", 1 << 6, TIME),
-    ("type", 1 << 5, TEXT),
-    ("user_id", 1 << 4, TEXT),
-    ("app_id", 1 << 3, TEXT),
+    ("content_type", CONTENT_TYPE, TEXT),
+    ("content_encoding", CONTENT_ENCODING, TEXT),
+    ("headers", HEADERS, MAP),
+    ("delivery_mode", DELIVERY_MODE, WHOLE),
+    ("priority", PRIORITY, WHOLE),
+    ("correlation_id", CORRELATION_ID, TEXT),
+    ("reply_to", REPLY_TO, TEXT),
+    ("expiration", EXPIRATION, TEXT),
+    ("message_id", MESSAGE_ID, TEXT),
+    ("timestamp", TIMESTAMP, TIME),
+    ("type", TYPE, TEXT),
+    ("user_id", USER_ID, TEXT),
+    ("app_id", APP_ID, TEXT),
 )
 RANGES: Final = {"delivery_mode": (1, 2), "priority": (0, 255)}
 KNOWN: Final[dict[str, Types]] = {

@@ -19,6 +19,10 @@ class SourceError(RuntimeError):
     """The query cannot go on; the text is one line that says why and, where there is one, what helps."""
 
 
+class BrokerAway(SourceError):
+    """No broker answers. One that was there before may come back."""
+
+
 def broker_fault(error: ClientError, uri: Uri) -> SourceError:
     return SourceError(f"{error} (uri {uri})")
 

@@ -12,9 +12,10 @@ from typing import Final
 
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
 from penstock.client.connection import Connection
-from penstock.client.error import ClientError, Closed
+from penstock.client.error import ClientError
 from penstock.client.uri import Uri
 from penstock.spark.fault import broker_fault, log
+from penstock.spark.patience import Patience, is_passing
 
 CONNECT_TIMEOUT_S: Final = 10.0
 FRESH_S: Final = 1.0  # so long an answer is good enough to be shown: Spark asks many times a second
@@ -35,17 +36,25 @@ class Gauge:
     def __repr__(self) -> str:
         return f"<Gauge {self._queue} ready={self._ready}>"
 
-    def count_ready(self) -> int:
-        """Messages in the queue, those that some consumer holds left out; SourceError if the broker does not say."""
-        try:
+    def count_ready(self, patient: bool = False) -> int:
+        """Messages in the queue, those that some consumer holds left out; SourceError if the broker does not say.
+
+        `patient`: a broker that is not there is one that comes back, and is waited for."""
+        patience = Patience(f"queue {self._queue}")
+        kept = self._connection is not None  # it may have been idle, and the broker or something between has cut it
+        while True:
             try:
-                return self._ask()
-            except Closed as error:
-                if error.code:
-                    raise
-                return self._ask()  # it was idle, and the broker or something between has cut it
-        except ClientError as error:
-            raise broker_fault(error, self._uri) from None
+                ready = self._ask()
+                patience.over()
+                return ready
+            except ClientError as error:
+                if not is_passing(error) or not (patient or kept):
+                    raise broker_fault(error, self._uri) from None
+                kept = False
+                try:
+                    patience.wait(error)
+                except ClientError as last:
+                    raise broker_fault(last, self._uri) from None
 
     def recent(self) -> int | None:
         """The same, not older than FRESH_S; None if there was no answer."""

@@ -37,6 +37,8 @@ NEVER: Final = 1 << 63  # above all positions
 _KEY: Final = SEQUENCE_HEADER.encode()
 _ENTRY: Final = bytes((len(_KEY),)) + _KEY + b"S"  # its entry in a field table, up to the length of the text
 _LENGTH: Final = Struct(">I")
+THOUSAND: Final = 1000
+_DIGITS: Final = tuple(b"%03d" % number for number in range(THOUSAND))  # the last ones of a position
 
 
 class Ranges:
@@ -205,12 +207,22 @@ class StampCutter:
         self._rest = b""
         self._life = ""
 
-    def following(self, position: int, count: int) -> list[bytes]:
-        """The properties that `count` messages have which follow each other from here on, if they differ from the last
-        one in their position only; fewer where it has more digits."""
-        digits = self._size - len(self._head) - len(self._tail)
+    def are_following(self, properties: list[bytes], position: int) -> bool:
+        """Whether these are messages that follow each other from this position on, and differ from the last one that
+        was cut in their position only. False too where it gets one digit more."""
         head, tail = self._head, self._tail
-        return [head + b"%d" % one + tail for one in range(position, min(position + count, 10**digits))]
+        at = 0
+        while at < len(properties):
+            high, low = divmod(position + at, THOUSAND)
+            if high:
+                start = head + b"%d" % high
+                expected = [start + digits + tail for digits in _DIGITS[low : low + len(properties) - at]]
+            else:
+                expected = [head + b"%d" % one + tail for one in range(low, min(THOUSAND, low + len(properties) - at))]
+            if properties[at : at + len(expected)] != expected:
+                return False
+            at += len(expected)
+        return True
 
     def cut(self, properties: bytes) -> tuple[bytes, str, int]:
         """The properties without it, the life of the queue ("" if there is no stamp), and the position in it."""

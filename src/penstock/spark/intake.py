@@ -36,7 +36,7 @@ CLOSE_S: Final = 3.0  # for a polite end; the broker gives back what is unacked 
 GATHER_S: Final = 1.0
 GATHER_WAIT_S: Final = 0.002
 GATHER_ROWS_MIN: Final = 50
-# The same for a batch that nobody waits for yet: it may wait to be full.
+# The same for a batch that nobody waits for yet: it may wait to be full. Once somebody does, it has had so long.
 FILL_S: Final = 1.0
 FILL_WAIT_S: Final = 0.05
 _STREAM_OFFSET: Final = b"\x0fx-stream-offsetl"  # a header's key and type
@@ -58,6 +58,7 @@ class Intake:
         "_tag",
         "_uri",
         "connects",
+        "hurry",
         "prefetch",
         "stamped",
     )
@@ -66,6 +67,7 @@ class Intake:
         """`patient`: the query has run before, so that a broker which is not there is one that comes back."""
         self.prefetch = prefetch
         self.connects = 0
+        self.hurry = False  # somebody waits for what is being taken; set from another thread
         self.stamped = False  # whether the broker stamps a sequence on each delivery
         self._uri = uri
         self._queue = queue
@@ -87,7 +89,7 @@ class Intake:
     def take(self, rows: int, bytes_max: int, wait_s: float, fill: bool = False) -> Deliveries:
         """What has come, and what comes on its heels; nothing if nothing comes within `wait_s`, or without a broker.
 
-        `fill`: there is time to wait until so many rows have come."""
+        `fill`: there is time to wait until so many rows have come, unless there is a hurry."""
         got = Deliveries()
         for _ in range(2):  # a connection that turns out to be lost is made again at once
             consumer = self._consumer or self._connect(wait_s)
@@ -108,7 +110,9 @@ class Intake:
         deadline = time.monotonic() + most_s
         got = consumer.read(rows, wait_s, bytes_max)
         gain = len(got)
-        while gain >= least and len(got) < rows and got.bytes < bytes_max and time.monotonic() < deadline:
+        while gain >= least and len(got) < rows and got.bytes < bytes_max:
+            if time.monotonic() >= deadline and (self.hurry or not fill):
+                break
             more = consumer.read(rows - len(got), gap_s, bytes_max - got.bytes)
             gain = len(more)
             got.extend(more)
@@ -121,6 +125,8 @@ class Intake:
         if self._consumer is None:
             return
         runs = self._runs
+        if needs and needs.count(needs[0]) == len(needs):  # as mostly: one ack does for all
+            tags, needs = tags[-1:], needs[-1:]
         for tag, need in zip(tags, needs):
             if runs and runs[-1][1] == need:
                 runs[-1] = (tag, need)

@@ -19,9 +19,20 @@ from struct import error as struct_error
 from typing import Any, Final
 
 from penstock.amqp.flags import (
+    APP_ID,
+    CLUSTER_ID,
     CONTENT_ENCODING,
     CONTENT_TYPE,
+    CORRELATION_ID,
+    DELIVERY_MODE,
+    EXPIRATION,
     HEADERS,
+    MESSAGE_ID,
+    PRIORITY,
+    REPLY_TO,
+    TIMESTAMP,
+    TYPE,
+    USER_ID,
 )
 from penstock.amqp.properties import decode_properties
 from penstock.amqp.table import ByteArray, Table, Timestamp, Value
@@ -34,17 +45,17 @@ SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where 
 HEADS: Final = ("content_type", "content_encoding", "headers")
 # The properties behind the headers, in the order and with the flags of the wire.
 TAILS: Final = (
-    ("delivery_mode", 1 << 12),
-    ("priority", 1 << 11),
-    ("correlation_id", 1 << 10),
-    ("reply_to", 1 << 9),
-    ("expiration", 1 << 8),
-    ("message_id", 1 << 7),
-    ("timestamp", 1 << 6),
-    ("type", 1 << 5),
-    ("user_id", 1 << 4),
-    ("app_id", 1 << 3),
-    ("cluster_id", 1 << 2),
+    ("delivery_mode", DELIVERY_MODE),
+    ("priority", PRIORITY),
+    ("correlation_id", CORRELATION_ID),
+    ("reply_to", REPLY_TO),
+    ("expiration", EXPIRATION),
+    ("message_id", MESSAGE_ID),
+    ("timestamp", TIMESTAMP),
+    ("type", TYPE),
+    ("user_id", USER_ID),
+    ("app_id", APP_ID),
+    ("cluster_id", CLUSTER_ID),
 )
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
 _LONG: Final = Struct(">I")

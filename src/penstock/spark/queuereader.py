@@ -52,6 +52,7 @@ STALL_S: Final = 10.0
 AHEAD_ROWS_MIN: Final = 1000
 AHEAD_ROWS_PLENTY: Final = 5000  # so many at once are a backlog, however large a batch may be
 STOP_WAIT_S: Final = 3.0
+FIRST_ROWS: Final = 50_000  # of the first batch of a new query
 
 log = logging.getLogger("penstock.spark")
 
@@ -109,8 +110,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(spool, spool.committed)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._open()  # its lock waits for an earlier life of this query, which may still hold messages
-        self._left = self._gauge.count_ready()
+        spool = self._open()  # its lock waits for an earlier life of this query, which may still hold messages
+        self._left = self._gauge.count_ready(patient=spool.end > 0)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         spool = self._open()
@@ -123,6 +124,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             rows_max = min(rows_max, limit.max_rows)
         self._rows_asked = rows_max
+        if not spool.end:  # nobody works meanwhile: with a small batch Spark begins early, and the next is taken
+            rows_max = min(rows_max, FIRST_ROWS)
         if self._left is None:
             found = self._pull(spool, intake, rows_max)
             while found is not None and not found.fresh:  # all duplicates: what is new stands behind them
@@ -178,7 +181,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         try:
-            if self._ahead is not None and not self._ahead.wait(STOP_WAIT_S):
+            if not self._wait_for_ahead(STOP_WAIT_S):
                 return  # it has the connection and the spool; both end with this process, which ends next
         except Exception as error:
             log.warning("queue %s: %s", self._queue, error)
@@ -207,8 +210,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> Spool:
         """The spool. From now on nobody else is at it, nor at the connection."""
-        if self._ahead is not None:
-            self._ahead.wait()
+        self._wait_for_ahead()
         if self._spool is None:
             directory = spool_directory(self._options)
             self._spool = Spool(directory, LOCK_WAIT_S)
@@ -216,6 +218,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.spool_dir is None:
                 log.warning("queue %s: spool in %s (option spoolDir)", self._queue, directory)
         return self._spool
+
+    def _wait_for_ahead(self, most_s: float | None = None) -> bool:
+        """Until nobody else is at the spool and the connection; False if that takes longer."""
+        if self._ahead is None:
+            return True
+        if self._intake is not None:
+            self._intake.hurry = True
+        try:
+            return self._ahead.wait(most_s)
+        finally:
+            if self._intake is not None:
+                self._intake.hurry = False
 
     def _attach(self) -> Intake:
         if self._intake is None:
@@ -285,7 +299,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found.identities.ids.clear()
             spool.write(batches, found.identities)
         end = spool.end
-        intake.expect(found.tags, [end if need == FRESH else need for need in found.needs])
+        needs = (
+            [end if need == FRESH else need for need in found.needs] if found.duplicates else [end] * len(found.tags)
+        )
+        intake.expect(found.tags, needs)
         intake.ack(self._ackable(spool))  # duplicates of what is committed, if nothing before them must wait
         return found
 

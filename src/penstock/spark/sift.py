@@ -91,7 +91,7 @@ def _one_run(deliveries: Deliveries, spool: Spool) -> Sifted | None:
     count = len(deliveries)
     cutter = StampCutter()
     rest, life, first = cutter.cut(deliveries.headers[0])
-    if not life or deliveries.headers != cutter.following(first, count):
+    if not life or not cutter.are_following(deliveries.headers, first):
         return None
     if spool.need_of_sequence(life, first) is not None or spool.free_until(life, first) < first + count:
         return None

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.client.stream import Offsets as Ends
-from penstock.spark.fault import SourceError, report_gone, report_loss, report_rewind
+from penstock.spark.fault import BrokerAway, SourceError, report_gone, report_loss, report_rewind
 from penstock.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -48,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._view: StreamView | None = None
         self._initial: Offsets | None = None
         self._target: Offsets | None = None  # where AvailableNow ends
+        self._target_missing = False  # the broker was away when it was asked for
 
     def __repr__(self) -> str:
         return f"<StreamReader {self._options!r}>"
@@ -74,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        view = self._look()
+        view = self._look_again()
         ends = view.ends()
         starts: Offsets = {}
         settled: Offsets = {}
@@ -94,11 +95,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return in_order({name: one.next for name, one in self._look().ends().items()})
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {name: one.next for name, one in self._look().ends(fresh=True).items()}
+        """Comes before all else, so nothing tells whether the query is new: the next call does, and asks again."""
+        try:
+            self._find_target()
+        except BrokerAway:
+            self._target_missing = True
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """The ranges between two offsets. After a restart this may be the first call of all."""
-        view = self._look()
+        view = self._look_again()
         ends = view.ends()
         index = {name: number for number, name in enumerate(view.names())}
         ranges = []
@@ -128,6 +133,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop_on_sigterm()
             self._view = StreamView(self._options)
         return self._view
+
+    def _look_again(self) -> StreamView:
+        """For calls that come first only when the query has run before: then the broker may be away for a while."""
+        view = self._look()
+        if self._initial is None:
+            view.patient = True
+        if self._target_missing:
+            self._find_target()
+            self._target_missing = False
+        return view
+
+    def _find_target(self) -> None:
+        self._target = {name: one.next for name, one in self._look().ends(fresh=True).items()}
 
     def _start_of(self, name: str, ends: Ends) -> int:
         return start_of(name, ends, self._options, LATEST)

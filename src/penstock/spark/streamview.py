@@ -2,7 +2,7 @@
 
 Upstream: the driver side of streamreader.py and batchreader.py.  Downstream: one connection to the broker, kept.
 Spark asks about every 12 ms while a query is idle, so an answer is good for a moment (FRESH_S). A connection that is
-lost is made again inside; only the very first one is not waited for, because then the address may be wrong.
+lost is made again inside; only the very first one of a new query is not waited for: then the address may be wrong.
 Not here: what of it a batch may take (offsets.py), reading rows (rangereader.py).
 """
 
@@ -19,7 +19,7 @@ from penstock.client.stream import QUERY_CAPABILITY, partitions
 from penstock.client.stream import Offsets as Ends
 from penstock.client.stream import offsets as query_offsets
 from penstock.spark.columns import NoOffset
-from penstock.spark.fault import broker_fault, missing_stream, not_a_stream
+from penstock.spark.fault import BrokerAway, broker_fault, missing_stream, not_a_stream
 from penstock.spark.options import Options
 from penstock.spark.patience import Patience, is_passing
 from penstock.spark.reading import Reading
@@ -41,7 +41,7 @@ class StreamView:
         self._options = options
         self._stream = options.stream
         self._channel: Channel | None = None
-        self._connected_once = False
+        self.patient = False  # a broker that is not there is one that comes back; so it is after the first connection
         self._names: list[str] = []
         self._names_at = 0.0
         self._ends: dict[str, Ends] = {}
@@ -127,8 +127,11 @@ class StreamView:
                 raise not_a_stream(self._stream, self._options.uri) from None
             except ClientError as error:
                 self._lose()
-                if not self._connected_once or not is_passing(error):
-                    raise broker_fault(error, self._options.uri) from None
+                fault = broker_fault(error, self._options.uri)
+                if not is_passing(error):
+                    raise fault from None
+                if not self.patient:
+                    raise BrokerAway(str(fault)) from None
                 try:
                     patience.wait(error)
                 except ClientError as last:
@@ -141,7 +144,7 @@ class StreamView:
         if self._channel is None:
             name = f"spark driver, {self._options.consumer_name or self._stream}"
             self._channel = Connection.connect(self._options.uri, name=name).open_channel()
-            self._connected_once = True
+            self.patient = True
         return self._channel
 
     def _lose(self) -> None:

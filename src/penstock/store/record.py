@@ -301,12 +301,6 @@ class Batch:
             form = "%ds" * self.count % lengths
         return unpack_from(form, buf, self.record.data_at)
 
-    def each_origin(self) -> list[bytes]:
-        """The origin of every message."""
-        if len(self.origins) == 1:
-            return [self.origins[0][1]] * self.count
-        return [origin for messages, origin in self.origins for _ in range(messages)]
-
     def is_reference(self, index: int) -> bool:
         return bool(self.sizes[index] & REFERENCE_BIT)
 

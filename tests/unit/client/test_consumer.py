@@ -6,6 +6,8 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.amqp.content import build_basic
 from penstock.amqp.frame import HEARTBEAT_FRAME
@@ -78,6 +80,29 @@ def test_deliveries_are_the_same_in_whatever_pieces_they_come(size: int, noise: 
     assert rows(*reads) == ROWS
     assert sum(got.bytes for got in reads) == sum(len(row[-1]) for row in ROWS)
     assert socket.sent == b""
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(ROWS), st.integers(1, 6)), min_size=1, max_size=12),
+    st.sampled_from([50, 300, 1000, 4096, 200_000]),
+    st.integers(1, 40),
+    st.sampled_from([1, 300, 1 << 30]),
+)
+def test_runs_of_deliveries_that_are_alike_end_where_one_differs(
+    runs: list[tuple[tuple[int, bool, str, str, bytes, bytes], int]], size: int, limit: int, bytes_max: int
+) -> None:
+    expected: list[tuple[int, bool, str, str, bytes, bytes]] = []
+    for row, count in runs:
+        for at in range(count):
+            body = row[-1] + b"." * (at % 3) if len(row[-1]) < 300 else row[-1]
+            expected.append((len(expected) + 1, *row[1:-1], body))
+    wires = [delivery(row[0], row[5], row[4], row[3], row[2], row[1]) for row in expected]
+    reads = read_all(consumer_on(ScriptedSocket(cut(b"".join(wires), size))), limit, bytes_max)
+    assert rows(*reads) == expected
+    assert max(map(len, reads)) <= limit
+    for got in reads:
+        assert got.bytes == sum(map(len, got.bodies))
+        assert sum(map(len, got.bodies[:-1])) < bytes_max
 
 
 def test_one_read_takes_all_that_has_come() -> None:

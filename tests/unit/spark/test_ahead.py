@@ -15,7 +15,7 @@ def test_what_is_done_ahead_is_done_when_it_was_waited_for():
     done: list[int] = []
 
     def work() -> None:
-        go.wait(10)
+        go.wait(60)
         done.append(1)
 
     assert ahead.wait()

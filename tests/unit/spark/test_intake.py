@@ -107,6 +107,21 @@ def test_a_full_queue_gives_large_batches_and_an_idle_one_early_ones():
     assert len(idle.take(1000, 10**6, 0)) == 3
 
 
+def test_a_batch_taken_ahead_is_filled_until_somebody_waits_for_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(intake_module, "FILL_S", 0.0)
+    assert len(attached(FakeConsumer([10] * 50)).take(400, 1 << 30, 0, fill=True)) == 400, "nobody waits"
+
+    class Hurried(FakeConsumer):
+        """Somebody begins to wait in the middle of its third read."""
+
+        def read(self, limit: int, wait_s: float, bytes_max: int) -> Deliveries:
+            intake.hurry = len(self.reads) <= 48
+            return super().read(limit, wait_s, bytes_max)
+
+    intake = attached(Hurried([10] * 50))
+    assert len(intake.take(400, 1 << 30, 0, fill=True)) == 30
+
+
 def test_what_was_read_on_a_lost_connection_is_given_up_with_its_tags(monkeypatch: pytest.MonkeyPatch):
     consumer = FakeConsumer()
     intake = attached(consumer)

@@ -64,6 +64,20 @@ def test_rows_come_once_and_are_acked_when_their_batch_is_committed(tmp_path: Pa
     assert not list(tmp_path.glob("*.arrow"))
 
 
+def test_the_first_batch_of_a_new_query_is_small_so_that_spark_begins_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queuereader, "FIRST_ROWS", 3)
+    query = fake_query(tmp_path, FakeQueue(), rows_max=5)
+    query.queue.publish(12)
+    assert query.trigger()
+    assert query.rows == [0, 1, 2]
+    assert query.trigger()
+    assert query.rows == list(range(8))
+    query.drain()
+    assert query.rows == query.queue.acked == list(range(12))
+
+
 @pytest.mark.parametrize("stamped", [True, False], ids=["by sequence", "by message id"])
 @pytest.mark.parametrize("point", POINTS)
 def test_whenever_the_driver_dies_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, point: str, stamped: bool):
@@ -96,7 +110,9 @@ def test_acks_that_a_killed_broker_forgot_are_given_again_and_no_row_comes_twice
     assert sorted(query.queue.acked) == list(range(23))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     steps=st.lists(
         st.one_of(
@@ -251,7 +267,7 @@ def test_the_prefetch_is_twice_a_batch():
 
 def test_available_now_takes_what_was_there_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     queue = FakeQueue()
-    monkeypatch.setattr(Gauge, "count_ready", lambda gauge: len(queue.ready))
+    monkeypatch.setattr(Gauge, "count_ready", lambda gauge, patient=False: len(queue.ready))
     query = fake_query(tmp_path, queue, rows_max=5)
     queue.publish(12)
     reader = query.start()
@@ -266,7 +282,7 @@ def test_available_now_takes_what_was_there_and_no_more(tmp_path: Path, monkeypa
 
 def test_available_now_ends_when_others_took_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     queue = FakeQueue()
-    monkeypatch.setattr(Gauge, "count_ready", lambda gauge: len(queue.ready))
+    monkeypatch.setattr(Gauge, "count_ready", lambda gauge, patient=False: len(queue.ready))
     query = fake_query(tmp_path, queue, rows_max=5)
     queue.publish(12)
     query.start().prepareForTriggerAvailableNow()
@@ -277,7 +293,7 @@ def test_available_now_ends_when_others_took_the_rest(tmp_path: Path, monkeypatc
 
 def test_available_now_after_a_crash_counts_what_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     queue = FakeQueue()
-    monkeypatch.setattr(Gauge, "count_ready", lambda gauge: len(queue.ready))
+    monkeypatch.setattr(Gauge, "count_ready", lambda gauge, patient=False: len(queue.ready))
     query = fake_query(tmp_path, queue, rows_max=5)
     queue.publish(12)
     query.crash_at = "written"

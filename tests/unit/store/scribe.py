@@ -307,7 +307,7 @@ def _messages(
         except Damage:
             continue
         assert (batch.queue, batch.first, batch.count) == (log.id, spot.first, spot.count)
-        origins = batch.each_origin()
+        origins = [origin for messages, origin in batch.origins for _ in range(messages)]
         for index, content in enumerate(batch.contents(raw)):
             position = batch.first + index
             if not first <= position < end or content is None:

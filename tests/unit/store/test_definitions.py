@@ -12,7 +12,7 @@ import pytest
 
 from penstock.store.definitions import FILE_NAME, Definition, DefinitionError, DefinitionStore, read_definitions
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class BrokerThread:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store.journal import AIDES_MAX, Journal, Target, Told, Work, Write
+from penstock.store.journal import AIDES_MAX, SYNC_BOUNDS_S, Journal, Target, Told, Work, Write
 from penstock.store.log import StoredFile
 from penstock.store.record import JOURNAL, STREAM
 from tests.unit.fakes import FakeDisk, Posts
@@ -250,3 +250,14 @@ def test_the_time_spent_in_syncs_is_counted(desk: Desk) -> None:
     desk.until(desk.synced)
     assert desk.journal.syncs == 1
     assert desk.journal.sync_ns >= 2_000_000
+
+
+def test_syncs_are_counted_by_how_long_they_took(desk: Desk) -> None:
+    desk.journal.sync_delay_s = 0.03
+    desk.submit(b"a")
+    desk.until(desk.synced)
+    counts = desk.journal.sync_counts
+    assert len(counts) == len(SYNC_BOUNDS_S) + 1
+    assert sum(counts) == desk.journal.syncs == 1
+    assert sum(counts[: SYNC_BOUNDS_S.index(0.025) + 1]) == 0, "none was faster than the delay"
+    assert desk.journal.sync_max_ns >= desk.journal.sync_last_ns >= 30_000_000

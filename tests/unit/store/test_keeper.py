@@ -14,7 +14,7 @@ from penstock.store.keeper import SMALL_BYTES, SMALL_MAX, Keeper, Result, Segmen
 from penstock.store.sealed import Pace, Stopped
 from tests.unit.store.scribe import Scribe, Unsynced, read_back, start
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class FailingDisk(Unsynced):

@@ -54,7 +54,7 @@ def test_a_batch_is_read_back_with_positions_origins_and_deadlines() -> None:
     batch = read_batch(b"before" + raw, 6)
     assert (batch.queue, batch.first, batch.count, batch.end()) == (7, 100, 3, 103)
     assert batch.contents(b"before" + raw) == CONTENTS
-    assert batch.each_origin() == [b"a", b"a", b"bb"]
+    assert batch.origins == [(2, b"a"), (1, b"bb")]
     assert batch.deadlines == (5, 0, 6)
     assert batch.record.flags == DEADLINES
     assert batch.large == 0
