@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk sparkbench fuzz lock node clean distclean
+.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -64,7 +64,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-run: setup fresh ## start the broker on 127.0.0.1:5672, its HTTP API on 127.0.0.1:15672, its data in ./data
+run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15672, its data in ./data
 	@exec $(SERVE) $(ARGS)
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
@@ -116,6 +116,9 @@ backlog: setup fresh ## ten million messages in a queue and out again, and the m
 
 slowdisk: setup fresh ## a publisher outruns a slow store: who is held
 	@$(BIN)/python bench/slowdisk.py $(ARGS)
+
+managementbench: setup fresh ## does the HTTP API answer at full load and with 10,000 queues, and what does a scrape cost
+	@$(BIN)/python bench/management.py $(ARGS)
 
 sparkbench: setup fresh ## rows per second into Spark and out of it, against Spark's own source and the naive way
 	@$(BIN)/python bench/spark.py $(ARGS)

@@ -42,7 +42,7 @@ DEPTH_POLL_S: Final = 0.005
 class Client:
     """An open connection."""
 
-    name: str  # address and port, and the name that the client gave itself
+    name: str  # addresses and ports, and the name that the client gave itself
     user: str
     vhost: str
 
@@ -158,7 +158,11 @@ class Broker:
     @property
     def connections(self) -> list[Client]:
         """The clients that are logged in."""
-        return [Client(one.name, one.user, one.vhost.name) for one in self._all_connections() if one.state == RUNNING]
+        running = [one for one in self._all_connections() if one.state == RUNNING]
+        return [
+            Client(f"{one.name} {one.portrait()['user_provided_name']}".rstrip(), one.user, one.vhost.name)
+            for one in running
+        ]
 
     def cut_connections(self) -> int:
         """Cut every client off without a word, as a failing network does; how many there were."""

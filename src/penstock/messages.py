@@ -1,4 +1,4 @@
-"""Messages: the message store of a server, put together: opened with what the data directory has, and closed.
+"""Messages: the message store of a server and its event stream, put together with what the data directory has.
 
 Place: server.py uses it between the definitions and the first port.
 Not here: its parts (store/, broker/vault.py).
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from penstock.broker.alarms import STORE
 from penstock.broker.broker import Broker
+from penstock.broker.events import Events
+from penstock.broker.eventstream import EventStream
 from penstock.broker.ledger import Ledger
 from penstock.broker.memory import Memory
 from penstock.broker.vault import Record, Vault
@@ -40,7 +42,8 @@ def open_messages(
     files.make_directory(directory)
     began = time.monotonic()
     recovered = recover(directory, files, lambda text: log.info("recovery", progress=text))
-    _report_recovery(log, recovered, time.monotonic() - began)
+    took_s = time.monotonic() - began
+    _report_recovery(log, recovered, took_s)
 
     def told_trouble(text: str) -> None:
         if text:
@@ -55,7 +58,7 @@ def open_messages(
 
     hop = Hop("queue_store", config.spec("credit.queue_store"), config.spec("credit.queue_store_bytes"))
     store = MessageStore(
-        directory, broker.scheduler, hop, post, told_trouble, report, files, recovered, broker.block_log
+        directory, broker.scheduler, hop, post, told_trouble, report, files, recovered, broker.activity
     )
     store.journal_bytes = config.integer("store.journal_bytes")
     store.embed_below = config.integer("store.embed_below_bytes")
@@ -64,8 +67,32 @@ def open_messages(
     memory = Memory(store, store.pager, broker.scheduler.clock, report, config.integer("store.cache_bytes"))
     memory.paging_ratio = config.number("store.paging_ratio")
     vault = Vault(store, memory, ledger, records, recovered)
+    vault.recovery = {
+        "clean": recovered.clean or not recovered.scanned_bytes,  # a new directory is as good
+        "queues": len(recovered.logs),
+        "messages": recovered.messages,
+        "scanned_bytes": recovered.scanned_bytes,
+        "damages": len(recovered.damages),
+        "cut": recovered.cut is not None,
+        "duration_us": int(took_s * 1e6),
+    }
     broker.keep_messages(vault)
     return vault
+
+
+def open_events(config: Config, broker: Broker, vault: Vault, tuning: Tuning) -> EventStream:
+    """The stream penstock.events, unless the settings say that there is none."""
+    events = Events(config.integer("events.per_second"))
+    stream = EventStream(broker, vault, events)
+
+    def change_rate() -> None:
+        events.per_second = config.integer("events.per_second")
+
+    tuning.follow("events.per_second", change_rate)
+    if config.word("events.enabled") == "true":
+        stream.open(config.integer("events.max_bytes"), config.integer("events.max_age_s"))
+        stream.recovered(broker.scheduler.clock.now_ns(), vault.recovery)
+    return stream
 
 
 def follow(tuning: Tuning, config: Config, vault: Vault) -> None:

@@ -19,14 +19,16 @@ from penstock.broker.admin import Admin
 from penstock.broker.alarms import Watch
 from penstock.broker.broker import Broker
 from penstock.broker.definitions import import_definitions, restore
+from penstock.broker.eventstream import EventStream
 from penstock.broker.ledger import NO_LEDGER
 from penstock.broker.plan import DefinitionsError
 from penstock.broker.vault import Record, Vault
 from penstock.config import Config
 from penstock.credit import Hop, Spec
-from penstock.messages import DIRECTORY, follow, open_messages
+from penstock.messages import DIRECTORY, follow, open_events, open_messages
 from penstock.net.clock import LoopClock
 from penstock.net.connection import is_loopback
+from penstock.net.expiry import ends
 from penstock.net.limits import Limits
 from penstock.net.listener import Listener
 from penstock.net.log import Log
@@ -64,6 +66,7 @@ class Server:
         self.data = data
         self._files = files or Files()
         self.vault: Vault | None = None
+        self.event_stream: EventStream | None = None
         self.store: DefinitionStore | None = None
         self._lock: DirectoryLock | None = None
         self.log = Log(config.word("log.level"), config.word("log.format") == "json")
@@ -106,6 +109,7 @@ class Server:
             raise
         if self.vault is not None:
             follow(self.tuning, config, self.vault)
+            self.event_stream = open_events(config, self.broker, self.vault, self.tuning)
         limits = Limits(
             frame_max=config.integer("limits.frame_max_bytes"),
             channel_max=config.integer("limits.channel_max"),
@@ -126,6 +130,7 @@ class Server:
         if self.vault is not None:
             self._watch.observed = self.vault.memory.observed
         self._watch.start()
+        self.broker.activity.start()
         self.listener = Listener(self.broker, limits, self.log)
         try:
             if tls is not None:  # before any port is open: a wrong certificate is the operator's first news
@@ -150,11 +155,35 @@ class Server:
         from penstock.management.listen import ManagementListener
 
         assert self.broker is not None
-        self.management = ManagementListener(
-            application(Admin(self.broker, self.tuning), self._authenticate), self._management_told
+        assert self.listener is not None
+        api = application(
+            self.admin(),
+            self._authenticate,
+            self.config.number("management.session_idle_s"),
+            self.config.number("management.session_max_s"),
         )
+        api.api.certificates = self._certificate_ends
+        api.api.attempts = self.listener.logins.attempts
+        self.management = ManagementListener(api, self._management_told)
         with _cannot_listen(host, port):
             self.management_host, self.management_port = await self.management.start(host, port)
+
+    def admin(self) -> Admin:
+        """The verbs of operators on this broker."""
+        assert self.broker is not None
+        return Admin(self.broker, self.tuning, Vitals(self.data), self._listeners)
+
+    def _listeners(self) -> list[tuple[str, str, int]]:
+        """The open ports: protocol, address, port."""
+        ports = [("amqp", self.host, self.port), ("amqp/ssl", self.tls_host, self.tls_port)]
+        ports.append(("http", self.management_host, self.management_port))
+        return [listener for listener in ports if listener[2]]
+
+    def _certificate_ends(self) -> list[tuple[str, float]]:
+        """File and end of every certificate that we show."""
+        settings = self.certificates.settings if self.certificates is not None else None
+        files = [settings.certificate, settings.ca] if settings is not None else []
+        return [(file, end_s) for file in files if file for end_s in ends(Path(file))]
 
     def _alarm_told(self, source: str, reason: str) -> None:
         if reason:
@@ -238,10 +267,15 @@ class Server:
             self._watch.stop()
         if self.broker is not None:
             self.broker.ack_timeout.stop()
+            self.broker.activity.stop()
         if self.listener is not None:
             await self.listener.stop()
         if self.vault is not None:  # until now a client may publish something
             self._finish_work()
+            if self.event_stream is not None:
+                self.event_stream.flush()
+                self._finish_work()
+                self.event_stream = None
             if not self.vault.store.close():
                 self.log.error("messages are lost", reason=self.vault.store.trouble)
             self.vault = None

@@ -30,6 +30,8 @@ class Tuning:
         for setting in SETTINGS:
             if setting.name.startswith("alarms."):
                 self.follow(setting.name, lambda: broker.alarms.change(thresholds(config)))
+        self.follow("faults.channel_delay_us", lambda: slow_channels(broker, config.integer("faults.channel_delay_us")))
+        self.follow("faults.queue_delay_us", lambda: slow_queues(broker, config.integer("faults.queue_delay_us")))
 
     def follow(self, name: str, follower: Callable[[], None]) -> None:
         """Call this when the setting has changed; it reads the new value from the config."""
@@ -62,6 +64,22 @@ class Tuning:
         except ConfigError as error:
             raise AdminError(str(error)) from None
         follower()
+
+
+def slow_channels(broker: Broker, delay_us: int) -> None:
+    """Those that are there, and those to come."""
+    broker.channel_delay_us = delay_us
+    for channel in broker.ack_timeout.channels:
+        channel.mailbox.delay_us = delay_us
+
+
+def slow_queues(broker: Broker, delay_us: int) -> None:
+    broker.queue_delay_us = delay_us
+    for vhost in broker.vhosts.values():
+        vhost.queue_delay_us = delay_us
+        for name, queue in vhost.queues.items():
+            if name not in vhost.protected:  # a rehearsal is to be seen in the events, not to delay them
+                queue.mailbox.delay_us = delay_us
 
 
 def thresholds(config: Config) -> Thresholds:

@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.credit import Hop, Link, Spec, Stage
+from penstock.credit import BlockLog, Hop, Link, Spec, Stage
 from penstock.runtime import FakeClock
 
 STAGES_MAX = 6
@@ -29,7 +29,7 @@ class Graph:
     def __init__(self, count: int, edges: set[tuple[int, int]], hops: list[Hop]) -> None:
         self.clock = FakeClock()
         self.hops = hops
-        self.stages = [Stage(f"stage {number}", self.clock.now_ns, deque()) for number in range(count)]
+        self.stages = [Stage(f"stage {number}", self.clock.now_ns, BlockLog()) for number in range(count)]
         self.alarms: list[set[str]] = [set() for _ in self.stages]
         self.dead: set[int] = set()
         self.mailboxes: dict[Link, deque[tuple[int, int]]] = {}
@@ -131,6 +131,7 @@ def step(graph: Graph, draw: st.DrawFn) -> None:
     elif action == "death" and number not in graph.dead and draw(st.integers(0, 3)) == 0:
         graph.dead.add(number)
         graph.stages[number].down()
+        graph.alarms[number].clear()
 
 
 @settings(max_examples=300, deadline=None)

@@ -62,7 +62,7 @@ from penstock.store.stream import Append, Read
 TURNS_MAX = 20_000  # a test that needs more has stages that wake each other for ever
 NO_PROPERTIES = b"\x00\x00"
 PERSISTENT = b"\x10\x00\x02"  # delivery mode 2 and nothing else
-WAIT_S = 20.0  # only ends a test that would hang
+WAIT_S = 60.0  # only ends a test that would hang
 
 
 class HandLoop:
@@ -197,6 +197,7 @@ class FakePeer:
         self.vhost = house.vhost
         self.access = Access(house.broker.users, self.user, house.vhost.name)
         self.frame_max = frame_max
+        self.is_client = True
         self.notify_cancel = notify_cancel
         self.numbers = numbers
         self.exclusive_queues: dict[Queue, None] = {}
@@ -223,6 +224,12 @@ class FakePeer:
         if lane is not None and lane.channel is channel:
             self.reader.forget(channel.number)
 
+    def parked_bytes(self) -> int:
+        return self.reader.parked_bytes
+
+    def client_name(self) -> str:
+        return ""
+
     def flow_state(self) -> str:
         return self.reader.flow_state()
 
@@ -231,6 +238,12 @@ class FakePeer:
 
     def channel_count(self) -> int:
         return len(self.reader.lanes)
+
+    def octets(self) -> tuple[int, int, int, int]:
+        return 0, 0, 0, 0
+
+    def portrait(self) -> dict[str, Json]:
+        return {}
 
     def _fullness_changed(self) -> None:
         self.is_paused = self.reader.is_full

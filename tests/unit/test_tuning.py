@@ -24,6 +24,24 @@ class Desk:
         return found
 
 
+def test_a_delay_counts_for_the_channels_and_queues_that_are_there_and_for_those_to_come() -> None:
+    desk = Desk()
+    peer = desk.house.peer()
+    vhost = desk.broker.vhosts["/"]
+    peer.open(1)
+    desk.house.queue("before")
+    desk.tuning.change("faults.channel_delay_us", "70")
+    desk.tuning.change("faults.queue_delay_us", "90")
+    peer.open(2)
+    assert {channel.mailbox.delay_us for channel in desk.broker.ack_timeout.channels} == {70}
+    desk.tuning.change("faults.channel_delay_us", "0")
+    desk.house.queue("after")
+    assert {queue.mailbox.delay_us for queue in vhost.queues.values()} == {90}
+    desk.tuning.change("faults.queue_delay_us", "0")
+    assert {queue.mailbox.delay_us for queue in vhost.queues.values()} == {0}
+    assert {channel.mailbox.delay_us for channel in desk.broker.ack_timeout.channels} == {0}
+
+
 def test_the_defaults_of_config_and_of_alarms_are_the_same() -> None:
     assert thresholds(Config()) == Thresholds()
 

@@ -84,12 +84,13 @@ class Listener(Protocol):
 
 
 class Alarms:
-    __slots__ = ("_push_bytes", "_reasons", "listeners", "recheck", "thresholds", "told")
+    __slots__ = ("_push_bytes", "_reasons", "listeners", "noted", "recheck", "thresholds", "told")
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         self.thresholds = thresholds if thresholds is not None else Thresholds()
         self.listeners: dict[Listener, None] = {}
         self.told: Callable[[str, str], None] = _nobody  # source and reason when one begins or changes; "" at its end
+        self.noted: Callable[[str, str], None] = _nobody  # the same, for whoever keeps a record
         self.recheck: Callable[[], None] = _nothing  # the watch's: look again at once
         self._reasons: dict[str, str] = {}
         self._push_bytes = 0  # what may still be pushed in this episode
@@ -101,6 +102,7 @@ class Alarms:
         if not self._reasons:
             self._push_bytes = PUSH_BYTES_MAX
         self._reasons[source] = reason
+        self.noted(source, reason)
         self.told(source, reason)
         self._tell_all()
 
@@ -112,6 +114,7 @@ class Alarms:
     def clear(self, source: str) -> None:
         """As often as one likes."""
         if self._reasons.pop(source, None) is not None:
+            self.noted(source, "")
             self.told(source, "")
             self._tell_all()
 

@@ -1,45 +1,47 @@
-"""Broker: what all connections share: vhosts, users, the hops' credit settings, the scheduler and the block log.
+"""Broker: what all connections share: vhosts, users, the hops' credit settings, the scheduler, and who is busy now.
 
 Not here: sockets (net/), the order in which things are started and stopped (server.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from penstock.amqp.close import NOT_ALLOWED, CloseConnection
 from penstock.broker.access import Access
 from penstock.broker.acktimeout import AckTimeout
+from penstock.broker.activity import Activity
 from penstock.broker.alarms import Alarms
 from penstock.broker.ledger import NO_LEDGER, Json, Ledger
 from penstock.broker.parameters import drop_records
 from penstock.broker.peer import Peer
 from penstock.broker.peers import Peers
 from penstock.broker.records import GLOBAL_PARAMETER, VHOST
+from penstock.broker.tally import Past
 from penstock.broker.users import Users
 from penstock.broker.vault import Vault
 from penstock.broker.vhost import VHost
-from penstock.credit import Block, Hop
+from penstock.credit import Hop
 from penstock.runtime import Scheduler
 
 DEFAULT_VHOST: Final = "/"
-BLOCK_LOG_MAX: Final = 1000  # the last blocks kept in memory, for a first look; the event stream keeps them all
 
 
 class Broker:
     __slots__ = (
         "ack_timeout",
+        "activity",
         "alarms",
-        "block_log",
         "channel_delay_us",
         "channel_queue",
         "global_parameters",
         "ledger",
+        "past",
         "peers",
         "queue_delay_us",
         "reader_channel",
         "scheduler",
+        "started_ns",
         "users",
         "vault",
         "vhosts",
@@ -59,9 +61,14 @@ class Broker:
         self.channel_queue = channel_queue
         self.channel_delay_us = channel_delay_us
         self.queue_delay_us = queue_delay_us
-        self.block_log: deque[Block] = deque(maxlen=BLOCK_LOG_MAX)
+        self.activity = Activity(scheduler.clock)
+        self.activity.watch(reader_channel)
+        self.activity.watch(channel_queue)
         self.ack_timeout = AckTimeout(scheduler, ack_timeout_ms)
         self.alarms = Alarms()
+        self.past = Past()  # what all channels counted that are gone
+        self.started_ns = scheduler.clock.now_ns()
+        self.alarms.noted = self.activity.alarmed
         self.users = Users()
         self.users.changed.append(self._permissions_changed)
         self.users.deleted.append(self._user_deleted)
@@ -77,10 +84,11 @@ class Broker:
         vhost = self.vhosts.get(name)
         if vhost is None:
             vhost = self.vhosts[name] = VHost(
-                name, self.scheduler, self.block_log, self.channel_queue, self.queue_delay_us
+                name, self.scheduler, self.activity, self.channel_queue, self.queue_delay_us
             )
             vhost.ledger = self.ledger
             vhost.vault = self.vault
+            vhost.past = Past(self.past)
         elif metadata is None:
             return vhost
         vhost.metadata = dict(metadata) if metadata is not None else vhost.metadata
@@ -119,6 +127,7 @@ class Broker:
     def keep_messages(self, vault: Vault) -> None:
         """Queues that are made from now on keep their messages there."""
         self.vault = vault
+        self.activity.watch(vault.store.hop)
         for vhost in self.vhosts.values():
             vhost.vault = vault
 

@@ -2,7 +2,8 @@
 
 Upstream: net/reader.py.  Downstream: broker/queue.py.
 Blocked: when one of the queues it publishes to is out of credit; it works on, but defers its grants to the reader.
-Not here: what each method other than publish, ack and nack does (command.py), deliver frames (consumer.py).
+Not here: publishes to queues one batch at a time (gathering.py), what each method other than publish, ack and nack
+does (command.py), deliver frames (consumer.py).
 """
 
 from __future__ import annotations
@@ -11,16 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.amqp import content
-from penstock.amqp.close import CHANNEL_ERROR, NO_ROUTE, PRECONDITION_FAILED, CloseChannel, CloseConnection
+from penstock.amqp.close import CHANNEL_ERROR, PRECONDITION_FAILED, CloseChannel, CloseConnection
 from penstock.amqp.decoder import Acks, Command, Item, Message, Nack, Oversize, Publishes
 from penstock.amqp.method import (
     BasicAck,
     BasicCancel,
     BasicGetEmpty,
-    BasicGetOk,
     BasicPublish,
-    BasicReturn,
     ChannelClose,
     ChannelCloseOk,
     ChannelOpen,
@@ -29,17 +27,18 @@ from penstock.amqp.method import (
     encode_method,
 )
 from penstock.broker import command
-from penstock.broker.casts import ACKED, NO_TTL, REJECTED, REQUEUED, Arrival, Cast, Settled, Unsubscribe
+from penstock.broker.casts import ACKED, REJECTED, REQUEUED, Arrival, Cast, Settled, Unsubscribe
 from penstock.broker.confirms import Confirms
 from penstock.broker.consumer import Consumer
 from penstock.broker.deliveries import Deliveries, settle
+from penstock.broker.gathering import address, gather_alike, gather_one, gather_plain
+from penstock.broker.getting import deliver_got
 from penstock.broker.handover import cast_all, hand_over
 from penstock.broker.limiter import Limiter
 from penstock.broker.notices import Confirmed, Shutdown
-from penstock.broker.producers import Publishing
 from penstock.broker.router import Router
-from penstock.broker.rules import examine
-from penstock.broker.transaction import Posted, Transaction
+from penstock.broker.tally import Tally
+from penstock.broker.transaction import Transaction
 from penstock.credit import Link, Stage
 from penstock.runtime import Mailbox
 
@@ -62,14 +61,13 @@ class Channel(Stage):
     __slots__ = (
         "_behind",
         "_current",
-        "_getters",
         "_open_channels",
-        "_queue_hop",
         "confirms",
         "consumers",
         "deliveries",
         "deliveries_paused",
         "frame_max",
+        "getters",
         "last_queue",
         "limiter",
         "mailbox",
@@ -77,17 +75,19 @@ class Channel(Stage):
         "outbox",
         "peer",
         "prefetch",
+        "queue_hop",
         "reader_link",
         "relieve",
         "replies",
         "router",
         "state",
+        "tally",
         "transaction",
         "vhost",
     )
 
     def __init__(self, broker: Broker, peer: Peer, number: int) -> None:
-        super().__init__(f"channel {peer.name} ({number})", broker.scheduler.clock.now_ns, broker.block_log)
+        super().__init__(f"channel {peer.name} ({number})", broker.scheduler.clock.now_ns, broker.activity, "channel")
         self.peer = peer
         self.number = number
         self.vhost = peer.vhost
@@ -108,8 +108,9 @@ class Channel(Stage):
         self.router = Router(peer)
         self.transaction: Transaction | None = None
         self.replies: Queue | None = None  # where direct replies for this channel come
-        self._getters: dict[Queue, Consumer] = {}
-        self._queue_hop = broker.channel_queue
+        self.getters: dict[Queue, Consumer] = {}  # they stand for basic.get (getting.py)
+        self.tally = Tally()
+        self.queue_hop = broker.channel_queue
         self._open_channels = broker.ack_timeout.channels
         self._open_channels[self] = None
         self._current: type[Method] = Method
@@ -190,81 +191,13 @@ class Channel(Stage):
             is_alike = route is not None and not route.by_headers
             if self.transaction is not None or not item.plain or (item.publishings and not is_alike):
                 for at, message in enumerate(item.messages):
-                    self._gather(message, item.plain, item.publishings[at] if item.publishings else None, arrivals)
+                    gather_one(self, message, item.plain, item.publishings[at] if item.publishings else None, arrivals)
             elif route is not None and is_alike:
-                self._gather_alike(item, route.queues, arrivals)
+                gather_alike(self, item, route, arrivals)
             else:
-                self._gather_plain(item, arrivals)
+                gather_plain(self, item, arrivals)
         finally:  # what was right before a wrong one goes its way
             hand_over(self, self.reader_link, item, arrivals)
-
-    def _gather_alike(self, item: Publishes, queues: tuple[Queue, ...], arrivals: dict[Queue, Arrival]) -> None:
-        if not queues and item.messages[0][0].mandatory:
-            for message in item.messages:
-                self._return(message)
-        numbers: list[tuple[int, int]] = []
-        if self.confirms is not None:
-            first = self.confirms.expect(len(item.messages), len(queues))
-            numbers.append((first, first + len(item.messages) - 1))
-        for queue in queues:
-            arrival = Arrival(self, self._link(queue), item.messages, item.bytes, numbers, item.modes)
-            arrival.publishings = list(item.publishings) if item.publishings is not None else None
-            arrivals[queue] = arrival
-
-    def _gather_plain(self, item: Publishes, arrivals: dict[Queue, Arrival]) -> None:
-        confirms = self.confirms
-        for message in item.messages:
-            route = self.router.route(message[0])
-            queues = self.router.queues(message, None) if route.by_headers else route.queues
-            if not queues and message[0].mandatory:
-                self._return(message)
-            number = confirms.expect(1, len(queues)) if confirms is not None else 0
-            for queue in queues:
-                arrival = arrivals.get(queue)
-                if arrival is None:
-                    arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [], item.modes)
-                arrival.messages.append(message)
-                arrival.bytes += len(message[1])
-                if number:
-                    arrival.numbers.append((number, number))
-
-    def _gather(
-        self, message: Message, plain: bool, publishing: Publishing | None, arrivals: dict[Queue, Arrival]
-    ) -> None:
-        ttl_ms = NO_TTL
-        if plain:
-            queues = self.router.queues(message, None)
-        else:
-            self.router.route(message[0])  # a missing exchange is said before a wrong property
-            reply_name = self.replies.queue_name if self.replies is not None else ""
-            peer = self.peer
-            examined = examine(message, peer.user, peer.access.may_impersonate(), reply_name, peer.numbers)
-            queues = self.router.queues(message, examined)
-            message, ttl_ms, publishing = examined.message, examined.ttl_ms, examined.publishing
-        posted = Posted(message, queues, ttl_ms, publishing)
-        if self.transaction is not None:
-            self.transaction.post(posted)
-            return
-        if not queues and message[0].mandatory:
-            self._return(message)
-        number = self.confirms.expect(1, len(queues)) if self.confirms is not None else 0
-        self._address(posted, queues, number, arrivals)
-
-    def _address(self, posted: Posted, queues: tuple[Queue, ...], number: int, arrivals: dict[Queue, Arrival]) -> None:
-        for queue in queues:
-            arrival = arrivals.get(queue)
-            if arrival is None:
-                arrival = arrivals[queue] = Arrival(self, self._link(queue), [], 0, [])
-            arrival.add(posted.message, number, posted.ttl_ms, posted.publishing)
-
-    def _link(self, queue: Queue) -> Link:
-        link = self.outgoing.get(queue)
-        return link if link is not None else Link(self._queue_hop, self, queue)
-
-    def _return(self, message: Message) -> None:
-        publish, wire = message
-        method = BasicReturn(NO_ROUTE, "NO_ROUTE", publish.exchange, publish.routing_key)
-        self.outbox.send(encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max))
 
     def confirmed(self, numbers: list[tuple[int, int]]) -> None:
         """Called by a queue."""
@@ -291,9 +224,7 @@ class Channel(Stage):
         arrivals: dict[Queue, Arrival] = {}
         for posted in transaction.begin_commit():
             queues = tuple(queue for queue in posted.queues if not queue.deleted)
-            if not queues and posted.message[0].mandatory:
-                self._return(posted.message)
-            self._address(posted, queues, transaction.expect(len(queues)), arrivals)
+            address(self, posted, queues, transaction.expect(len(queues)), arrivals)
         cast_all(arrivals)
         self.mailbox.hold()
         if transaction.is_complete():
@@ -375,29 +306,17 @@ class Channel(Stage):
         self.answer_error(error)
 
     def answer_get_empty(self) -> None:
+        self.tally.get_empty += 1
         self.answer(BasicGetEmpty())
 
     def answer_get(
         self, queue: Queue, position: int, message: Message, redelivered: bool, left: int, no_ack: bool
     ) -> None:
         if self.state is RUNNING:
-            publish, wire = message
-            tag = self.deliveries.next_tag
-            self.deliveries.next_tag += 1
-            method = BasicGetOk(tag, redelivered, publish.exchange, publish.routing_key, left)
-            self.outbox.send(encode_method(method, self.number) + content.refit(wire, self.number, self.frame_max))
-            if not no_ack:
-                self.deliveries.unacked[tag] = (self._getter(queue), position)
+            deliver_got(self, queue, position, message, redelivered, left, no_ack)
         elif not no_ack:
             queue.cast(Settled([position], REQUEUED))
         self.mailbox.release()
-
-    def _getter(self, queue: Queue) -> Consumer:
-        """Stands for basic.get where a delivery's consumer is asked for. Never subscribed, counted in no prefetch."""
-        getter = self._getters.get(queue)
-        if getter is None:
-            getter = self._getters[queue] = Consumer(self, queue, "", False, False, 0, {}, counted=False)
-        return getter
 
     def cancelled(self, consumer: Consumer) -> None:
         """From a queue: it is deleted, the consumer is gone."""
@@ -474,7 +393,8 @@ class Channel(Stage):
 
     def _end(self) -> None:
         self.state = CLOSED
-        self._open_channels.pop(self, None)
+        if self._open_channels.pop(self, False) is None:
+            self.vhost.past.retire(self)
         self.mailbox.close()
         self.reader_link = None
         self.relieve = None
@@ -492,7 +412,7 @@ class Channel(Stage):
         if self.replies is not None:
             self.replies.delete()
             self.replies = None
-        self._getters.clear()
+        self.getters.clear()
         self.down()
 
     def __repr__(self) -> str:

@@ -168,6 +168,8 @@ def _readable_queue(channel: Channel, name: str) -> Queue:
 def _destructive(channel: Channel, name: str, what: str) -> Queue:
     """The same, for a method that takes messages away, which no stream lets happen."""
     queue = _readable_queue(channel, name)
+    if what == "queue.purge":
+        channel.vhost.check_unprotected(queue.queue_name)
     if isinstance(queue, Stream):
         raise queue.refusal(what)
     return queue
@@ -222,6 +224,8 @@ def _check_bind(channel: Channel, kind: str, destination: str, source: str, key:
     access.write(kind, destination)
     if kind == EXCHANGE:
         vhost.check_not_default(destination)
+    else:
+        vhost.check_unprotected(destination)
     vhost.check_not_default(source)
     access.read(EXCHANGE, source)
     exchange = vhost.exchanges.get(source)
@@ -242,6 +246,7 @@ def queue_unbind(channel: Channel, method: QueueUnbind) -> None:
 def queue_delete(channel: Channel, method: QueueDelete) -> None:
     name = _queue_name(channel, strip_cr_lf(method.queue))
     channel.peer.access.configure(QUEUE, name)
+    channel.vhost.check_unprotected(name)
     if name not in channel.vhost.queues:
         _reply(channel, method.nowait, QueueDeleteOk(0))
         return

@@ -27,7 +27,7 @@ class _Run:
 
 
 class Confirms:
-    __slots__ = ("_acked", "_channel", "_nacked", "_runs", "_settled", "_smallest", "next_number")
+    __slots__ = ("_acked", "_channel", "_nacked", "_runs", "_settled", "_smallest", "next_number", "rejected")
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
@@ -37,6 +37,7 @@ class Confirms:
         self._settled: dict[int, int] = {}  # settled above the smallest: first number -> last
         self._acked: list[tuple[int, int]] = []  # since the last flush
         self._nacked: list[tuple[int, int]] = []
+        self.rejected = 0  # numbers nacked so far
 
     def expect(self, count: int, queues: int) -> int:
         """Number the next `count` publishes, which go to this many queues; the first number. With no queue: settled."""
@@ -60,10 +61,19 @@ class Confirms:
         """A queue refused these numbers: one nack each, whatever the other queues say."""
         for start, run in self._parts(first, last):
             del self._runs[start]
+            self.rejected += run.last - start + 1
             self._settle(start, run.last, self._nacked)
 
     def unconfirmed(self) -> int:
-        return sum(run.last - first + 1 for first, run in self._runs.items())
+        return self.next_number - 1 - self._settled_count()
+
+    def confirmed(self) -> int:
+        """How many were acked so far, counting those that leave with the next flush."""
+        return self._settled_count() - self.rejected
+
+    def _settled_count(self) -> int:
+        above = sum([last - first + 1 for first, last in self._settled.items()]) if self._settled else 0
+        return self._smallest - 1 + above
 
     def flush(self) -> bytes:
         """The frames for all that was settled since the last flush."""

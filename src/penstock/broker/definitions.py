@@ -9,11 +9,12 @@ Not here: the checks (plan.py), files and the disk (store/), who may do this (ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
-from penstock.broker.exchange import Exchange
+from penstock.broker.exchange import Binding, Exchange
 from penstock.broker.ledger import Json, Ledger
 from penstock.broker.parameters import put_limits, put_parameter
 from penstock.broker.password import new_secret
@@ -43,6 +44,7 @@ from penstock.broker.vhost import RESERVED_PREFIX, VHost
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.queue import Queue
 
 FORMAT_VERSION: Final = "3.13.7"  # of RabbitMQ: whose format this is; what clients are told too (net/handshake.py)
 
@@ -62,6 +64,8 @@ SECTIONS: Final = {  # kind of a record -> where it stands in a document
     VHOST_LIMIT: "parameters",
     GLOBAL_PARAMETER: "global_parameters",
 }
+OWN: Final = frozenset({("/", "penstock.events")})  # the broker's own queues (eventstream.py): in no document
+STEP: Final = 200  # objects of an export that are made in one go: about a millisecond
 VHOST_SECTIONS: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 
@@ -105,12 +109,39 @@ class Summary:
 
 def export_definitions(broker: Broker, vhost_name: str | None = None) -> dict[str, Json]:
     """All that is there; or one vhost's, without its name in it, as RabbitMQ does."""
-    if vhost_name is None:
-        return document_of(_records(broker))
-    vhost = broker.vhosts.get(vhost_name)
-    if vhost is None:
-        raise DefinitionsError(f"there is no vhost '{vhost_name}'")
-    return vhost_part(document_of(_vhost_records(vhost)), vhost_name)
+    export = Export(broker, vhost_name)
+    while not export.step():
+        pass
+    return export.document()
+
+
+class Export:
+    """The same in steps, so that others have their turn in between: what is in it was there when it began."""
+
+    __slots__ = ("_records", "_sections", "_vhost_name")
+
+    def __init__(self, broker: Broker, vhost_name: str | None = None) -> None:
+        self._vhost_name = vhost_name
+        self._sections = _no_sections()
+        if vhost_name is None:
+            self._records = _records(broker)
+            return
+        vhost = broker.vhosts.get(vhost_name)
+        if vhost is None:
+            raise DefinitionsError(f"there is no vhost '{vhost_name}'")
+        self._records = _vhost_records(vhost)
+
+    def step(self, limit: int = STEP) -> bool:
+        """Add so many more; True when all are in."""
+        count = 0
+        for record in islice(self._records, limit):
+            _enter(self._sections, record)
+            count += 1
+        return count < limit
+
+    def document(self) -> dict[str, Json]:
+        document = _document(self._sections)
+        return document if self._vhost_name is None else vhost_part(document, self._vhost_name)
 
 
 def vhost_part(document: dict[str, Json], vhost_name: str) -> dict[str, Json]:
@@ -127,13 +158,26 @@ def vhost_part(document: dict[str, Json], vhost_name: str) -> dict[str, Json]:
     return part
 
 
-def document_of(records: Iterable[Record]) -> dict[str, Json]:
-    """The document that holds these."""
-    sections: dict[str, list[Json]] = {section: [] for section in SECTIONS.values()}
-    for kind, _, body in records:
-        section = SECTIONS.get(kind)
-        if section is not None:
-            sections[section].append(_operator_parameter(body) if kind == OPERATOR_POLICY else body)
+def document_of(records: Iterable[Record], own: bool = False) -> dict[str, Json]:
+    """The document that holds these; with the broker's own queues only if it is for itself."""
+    sections = _no_sections()
+    for record in records:
+        _enter(sections, record, own)
+    return _document(sections)
+
+
+def _no_sections() -> dict[str, list[Json]]:
+    return {section: [] for section in SECTIONS.values()}
+
+
+def _enter(sections: dict[str, list[Json]], record: Record, own: bool = False) -> None:
+    kind, key, body = record
+    section = SECTIONS.get(kind)
+    if section is not None and (own or kind != QUEUE or key not in OWN):
+        sections[section].append(_operator_parameter(body) if kind == OPERATOR_POLICY else body)
+
+
+def _document(sections: dict[str, list[Json]]) -> dict[str, Json]:
     document = _head()
     for section in ("users", "vhosts", "permissions", "topic_permissions", "parameters", "global_parameters"):
         document[section] = sections[section]
@@ -157,8 +201,9 @@ def _operator_parameter(body: dict[str, Json]) -> dict[str, Json]:
     return parameter_body(str(body["vhost"]), OPERATOR_POLICY, str(body["name"]), value)
 
 
-def _records(broker: Broker) -> list[Record]:
-    """All that is there, durable or not, in the shape of the ledger."""
+def _records(broker: Broker) -> Iterator[Record]:
+    """All that is there, durable or not, in the shape of the ledger. Which there are is settled now, whenever it is
+    read."""
     records: list[Record] = []
     for vhost in broker.vhosts.values():
         records.append((VHOST, (vhost.name,), vhost.body()))
@@ -171,12 +216,10 @@ def _records(broker: Broker) -> list[Record]:
         records.append((TOPIC_PERMISSION, (name, vhost_name, exchange), body))
     for name, value in broker.global_parameters.items():
         records.append((GLOBAL_PARAMETER, (name,), {"name": name, "value": value}))
-    for vhost in broker.vhosts.values():
-        records += _vhost_records(vhost)
-    return records
+    return chain(records, *[_vhost_records(vhost) for vhost in broker.vhosts.values()])
 
 
-def _vhost_records(vhost: VHost) -> list[Record]:
+def _vhost_records(vhost: VHost) -> Iterator[Record]:
     name = vhost.name
     records: list[Record] = []
     if vhost.limits:
@@ -188,18 +231,25 @@ def _vhost_records(vhost: VHost) -> list[Record]:
         records.append((POLICY, (name, policy.name), policy.body(name)))
     for policy in vhost.policies.operator.values():
         records.append((OPERATOR_POLICY, (name, policy.name), policy.body(name)))
-    for exchange in vhost.exchanges.values():
+    exchanges, queues = list(vhost.exchanges.values()), list(vhost.queues.values())
+    bindings = [binding for exchange in exchanges for binding in exchange.bindings()]
+    return chain(records, _topology_records(name, exchanges, queues, bindings))
+
+
+def _topology_records(
+    name: str, exchanges: list[Exchange], queues: list[Queue], bindings: list[Binding]
+) -> Iterator[Record]:
+    """What a vhost may have thousands of, made one by one."""
+    for exchange in exchanges:
         if exchange.name and not exchange.name.startswith(RESERVED_PREFIX):
-            records.append((EXCHANGE, (name, exchange.name), exchange_body(name, exchange)))
-    for queue in vhost.queues.values():
+            yield EXCHANGE, (name, exchange.name), exchange_body(name, exchange)
+    for queue in queues:
         if not queue.exclusive:
-            records.append((QUEUE, (name, queue.queue_name), queue_body(name, queue)))
-    for exchange in vhost.exchanges.values():
-        for binding in exchange.bindings():
-            if isinstance(binding.destination, Exchange) or not binding.destination.exclusive:
-                body = binding_body(name, binding)
-                records.append((BINDING, binding_key(body), body))
-    return records
+            yield QUEUE, (name, queue.queue_name), queue_body(name, queue)
+    for binding in bindings:
+        if isinstance(binding.destination, Exchange) or not binding.destination.exclusive:
+            body = binding_body(name, binding)
+            yield BINDING, binding_key(body), body
 
 
 # In.
@@ -234,12 +284,12 @@ def _check_queue_limits(broker: Broker, plan: Plan) -> None:
     new: dict[str, int] = {}
     for vhost_name, name in plan.queues:
         vhost = broker.vhosts.get(vhost_name)
-        if vhost is not None and name not in vhost.queues:
+        if vhost is not None and name not in vhost.queues and (vhost_name, name) not in OWN:
             new[vhost_name] = new.get(vhost_name, 0) + 1
     for vhost_name, number in new.items():
         vhost = broker.vhosts[vhost_name]
         limit = vhost.limits.get("max-queues", -1)
-        if 0 <= limit < len(vhost.queues) + number:
+        if 0 <= limit < len(vhost.queues) - len(vhost.protected) + number:
             raise DefinitionsError(
                 f"vhost '{vhost_name}': {number} more queues would exceed its limit of {limit}, "
                 f"it has {len(vhost.queues)} already"
@@ -330,7 +380,7 @@ def restore(broker: Broker, records: Iterable[Record], ledger: Ledger, with_defa
     if found or not with_defaults:
         broker.users.forget_all()
         broker.vhosts.clear()
-    summary = import_definitions(broker, document_of(found)) if found else Summary()
+    summary = import_definitions(broker, document_of(found, own=True)) if found else Summary()
     broker.keep_in(ledger)
     if not found:
         for kind, key, body in _records(broker):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.amqp.close import PRECONDITION_FAILED, CloseChannel
-from penstock.broker.casts import Settled
+from penstock.broker.casts import ACKED, Settled
 
 if TYPE_CHECKING:
     from penstock.broker.consumer import Consumer
@@ -100,6 +100,8 @@ def settle(settled: dict[Consumer, list[int]], outcome: int) -> None:
     """Tell consumers and queues how these deliveries ended."""
     for consumer, positions in settled.items():
         consumer.settled(len(positions))
+        if outcome != ACKED:
+            consumer.channel.tally.returned += len(positions)
         if not consumer.queue.deleted:
             consumer.queue.mailbox.cast(Settled(positions, outcome))
 

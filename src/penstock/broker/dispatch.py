@@ -78,7 +78,11 @@ def give(
     queue: Queue, consumer: Consumer, positions: Sequence[int], messages: Sequence[Message], redelivered: bool
 ) -> None:
     consumer.deliver(positions, messages, redelivered)
+    if redelivered:
+        queue.tally.redeliver += len(messages)
+        consumer.channel.tally.redeliver += len(messages)
     if consumer.no_ack:
+        queue.tally.deliver_no_ack += len(messages)
         queue.gone(positions)
     elif len(messages) == 1:
         queue.unacked[positions[0]] = messages[0]

@@ -75,6 +75,8 @@ class Exchange:
         "kind",
         "name",
         "policy_alternate",
+        "publish_in",
+        "publish_out",
     )
 
     def __init__(
@@ -94,6 +96,8 @@ class Exchange:
         self.internal = internal
         self.arguments: Table = arguments or {}
         self.policy_alternate: str | None = None  # a policy's; an argument goes first
+        self.publish_in = 0  # messages published here,
+        self.publish_out = 0  # and how many queues got them, each queue counted
         self.hash_header: str | None = None
         self.hash_property: str | None = None
         if kind == CONSISTENT_HASH:

@@ -25,6 +25,7 @@ CACHE_BYTES: Final = 67_108_864  # store.cache_bytes: messages in RAM that are o
 PRESS_NS: Final = 100_000_000  # how often all queues are asked to give up memory
 SMALL_BYTES: Final = 65_536  # a queue with less in RAM is left alone
 PAGING_RATIO: Final = 0.5  # store.paging_ratio: RabbitMQ's vm_memory_high_watermark_paging_ratio
+MOVED_MAX: Final = 10_000  # queues whose paging is counted until somebody asks
 ORIGINS_MAX: Final = 4096  # publishes made from origins and kept; then forgotten all at once
 
 
@@ -33,6 +34,7 @@ class Memory:
 
     __slots__ = (
         "_clock",
+        "_moved",
         "_origins",
         "_pressed_ns",
         "cache_bytes",
@@ -40,6 +42,7 @@ class Memory:
         "pager",
         "paging_ratio",
         "pagings",
+        "read_count",
         "report",
         "scarce",
         "store",
@@ -61,11 +64,13 @@ class Memory:
         self.cache_bytes = cache_bytes
         self.paging_ratio = PAGING_RATIO
         self.observations = 0
+        self.read_count = 0  # messages that came back from disk
         self.used_bytes = 0
         self.scarce = 1.0  # share of all messages, transient ones too, that may stay: below 1 when the process is large
         self.pagings: dict[Paging, None] = {}
         self._clock = clock
         self._pressed_ns = 0
+        self._moved: dict[str, tuple[int, int]] = {}
         self._origins: dict[bytes, Publish] = {}
 
     def observed(self, used_bytes: int, high_bytes: int) -> None:
@@ -86,6 +91,18 @@ class Memory:
             if paging.used_bytes > SMALL_BYTES:
                 paging.wake()
 
+    def moved(self, stage: str, out: int, back: int) -> int:
+        """So many messages of this queue have left RAM, or came back; how many left."""
+        if (out or back) and (stage in self._moved or len(self._moved) < MOVED_MAX):
+            out_before, back_before = self._moved.get(stage, (0, 0))
+            self._moved[stage] = out_before + out, back_before + back
+        return out
+
+    def take_moved(self) -> dict[str, tuple[int, int]]:
+        """Out and back by queue, since the last time."""
+        moved, self._moved = self._moved, {}
+        return moved
+
     def publish(self, origin: bytes) -> Publish:
         """The publish of these bytes, one object for all that are the same."""
         publish = self._origins.get(origin)
@@ -95,8 +112,11 @@ class Memory:
             publish = self._origins[origin] = from_origin(origin)
         return publish
 
-    def messages(self, found: Found, first: int, end: int) -> list[Message]:
-        """Of these positions; AWAY where one is damaged."""
+    def messages(self, found: Found, first: int, end: int, stage: str = "") -> list[Message]:
+        """Of these positions, back in RAM if the queue is named; AWAY where one is damaged."""
+        if stage:
+            self.moved(stage, 0, end - first)
+        self.read_count += end - first
         contents = found.contents[first - found.first : end - found.first]
         if len(found.origins) == 1:
             publish = self.publish(found.origins[0][1])

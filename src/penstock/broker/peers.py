@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    __slots__ = ("_by_user", "_by_vhost", "_places", "_users")
+    __slots__ = ("_by_user", "_by_vhost", "_places", "_users", "gone")
 
     def __init__(self, users: Users) -> None:
         self._users = users
         self._places: dict[Peer, tuple[str, str]] = {}  # user and vhost
+        self.gone = 0  # how many were here and are not any more
         self._by_user: dict[str, dict[Peer, None]] = {}
         self._by_vhost: dict[str, dict[Peer, None]] = {}
 
@@ -35,6 +36,7 @@ class Peers:
         """As often as one likes, also if it never came in."""
         place = self._places.pop(peer, None)
         if place is not None:
+            self.gone += 1
             user, vhost = place
             _take(self._by_user, user, peer)
             _take(self._by_vhost, vhost, peer)
@@ -44,6 +46,9 @@ class Peers:
 
     def of_vhost(self, vhost: str) -> list[Peer]:
         return list(self._by_vhost.get(vhost, ()))
+
+    def __contains__(self, peer: Peer) -> bool:
+        return peer in self._places
 
     def all(self) -> list[Peer]:
         return list(self._places)

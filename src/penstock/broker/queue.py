@@ -13,7 +13,6 @@ Not here: order and deadlines (backlog.py), who gets what (dispatch.py), the del
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,10 +29,11 @@ from penstock.amqp.method import (
 )
 from penstock.amqp.properties import PERSISTENT
 from penstock.amqp.table import Table
+from penstock.broker.activity import QUEUE, stage_name
+from penstock.broker.admission import admit
 from penstock.broker.backlog import counted
 from penstock.broker.casts import (
     ACKED,
-    NO_TTL,
     REQUEUED,
     Arrival,
     Burial,
@@ -52,15 +52,16 @@ from penstock.broker.deadletter import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from penstock.broker.dispatch import dispatch
 from penstock.broker.duplicates import Duplicates, arrive_once
 from penstock.broker.keeping import Keeping
-from penstock.broker.options import NONE, REJECT_PUBLISH_DLX, Options
+from penstock.broker.options import NONE, Options
 from penstock.broker.paging import Paging
 from penstock.broker.saturation import renewed
 from penstock.broker.shelves import Dead, Shelves
 from penstock.broker.stamps import Stamps
 from penstock.broker.subscribers import Subscribers
+from penstock.broker.tally import Tally
 from penstock.broker.vacancy import Vacancy
 from penstock.broker.wakeup import Wakeup
-from penstock.credit import Block, Stage
+from penstock.credit import BlockLog, Stage
 from penstock.runtime import Mailbox, Scheduler
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Queue(Stage):
         "shelves",
         "stamps",
         "subscribers",
+        "tally",
         "unacked",
         "vhost_name",
         "was_consumed",
@@ -109,11 +111,11 @@ class Queue(Stage):
         auto_delete: bool = False,
         arguments: Table | None = None,
         owner: Peer | None = None,
-        block_log: deque[Block] | None = None,
+        block_log: BlockLog | None = None,
         options: Options | None = None,
         dead_letters: DeadLetters | None = None,
     ) -> None:
-        super().__init__(f"queue {name}", scheduler.clock.now_ns, block_log)
+        super().__init__(stage_name(vhost_name, name), scheduler.clock.now_ns, block_log, QUEUE)
         self.queue_name = name
         self.vhost_name = vhost_name
         self.mailbox: Mailbox[Cast] = Mailbox(scheduler, self)
@@ -129,6 +131,7 @@ class Queue(Stage):
         self.unacked: dict[int, Message] = {}  # by position
         self.published_count = 0
         self.delivered_count = 0
+        self.tally = Tally()
         self._clock = scheduler.clock
         self.shelves = Shelves(self.options, scheduler.clock)
         self._dead_letters = dead_letters
@@ -221,11 +224,17 @@ class Queue(Stage):
             given += self.give_up(shelves.due(budget), EXPIRED, budget)
         if shelves.bounded and given < budget:
             given += self.give_up(shelves.excess(budget), MAXLEN, budget)
+        elif shelves.bounded:
+            self.mailbox.wake()
         self._wakeup.at(shelves.deadline())
         return given
 
     def count(self) -> int:
         return len(self.shelves)
+
+    def acked_count(self) -> int:
+        tally = self.tally
+        return self.delivered_count - tally.deliver_no_ack - tally.get_no_ack - len(self.unacked) - tally.returned
 
     # Messages in.
 
@@ -242,7 +251,7 @@ class Queue(Stage):
         if shelves.plain and item.ttls_ms is None:
             positions = shelves.lowest.append(item.messages, item.bytes)
         elif shelves.refuses:
-            item, positions = self._admit(item)
+            item, positions = admit(self, item)
         else:
             positions = shelves.append(item.messages, item.bytes, item.ttls_ms)
         if self.marks is not None:
@@ -274,37 +283,6 @@ class Queue(Stage):
             if numbers:
                 item.channel.confirmed(numbers)
 
-    def _admit(self, item: Arrival) -> tuple[Arrival, list[int]]:
-        """Message by message, as long as there is space; the rest is refused. What was taken, and its positions."""
-        shelves, budget = self.shelves, self.mailbox.scheduler.stage_budget
-        numbers = [number for first, last in item.numbers for number in range(first, last + 1)]
-        taken = Arrival(item.channel, None, [], 0, [], item.modes)
-        taken.burial = item.burial
-        positions: list[int] = []
-        refused: list[tuple[int, int]] = []
-        dead: Dead = [], []
-        for at, message in enumerate(item.messages):
-            fits = shelves.has_space(message)
-            while not fits and dispatch(self, budget):  # budget or not: consumers may make room for it
-                fits = shelves.has_space(message)
-            if not fits and shelves.timed:
-                self.give_up(shelves.due(budget), EXPIRED)
-                fits = shelves.has_space(message)
-            number = numbers[at] if numbers else 0
-            if fits:
-                ttl_ms = item.ttls_ms[at] if item.ttls_ms else NO_TTL
-                positions += shelves.append((message,), len(message[1]), (ttl_ms,) if item.ttls_ms else None)
-                taken.add(message, number, ttl_ms, item.publishings[at] if item.publishings else None)
-            else:
-                dead[1].append(message)
-                if number:
-                    refused.append((number, number))
-        if self.options.overflow == REJECT_PUBLISH_DLX:
-            self.give_up(dead, MAXLEN)
-        if item.channel is not None and refused:
-            item.channel.refused(refused)
-        return taken, positions
-
     # Messages out.
 
     def _get(self, item: Get) -> int:
@@ -318,14 +296,18 @@ class Queue(Stage):
         if not backlog.has_next():
             if self.paging is not None and self.paging.fetch_for(item):
                 return 1  # the first message is on disk: it comes when it is here
+            self.tally.get_empty += 1
             item.channel.answer_get_empty()
             return 1
         positions, messages, redelivered = backlog.pop(1, 0)
+        self.delivered_count += 1
+        self.tally.redeliver += redelivered
         if item.no_ack:
+            self.tally.get_no_ack += 1
             self.gone(positions)
         else:
+            self.tally.get += 1
             self.unacked[positions[0]] = messages[0]
-        self.delivered_count += 1
         if self.shelves.timed:  # those behind it that are due are not counted
             self.give_up(self.shelves.due(budget), EXPIRED, budget)
         item.channel.answer_get(self, positions[0], messages[0], redelivered, self.count(), item.no_ack)
@@ -335,13 +317,14 @@ class Queue(Stage):
         unacked = self.unacked
         if self.paging is not None and self.paging.away:
             self.paging.settled(item.positions)
-        if item.outcome == REQUEUED:
-            self._put_back(item.positions)
-            return
         if item.outcome == ACKED:
             for position in item.positions:
                 del unacked[position]
             self.gone(item.positions)
+            return
+        self.tally.returned += len(item.positions)
+        if item.outcome == REQUEUED:
+            self._put_back(item.positions)
             return
         dead = [unacked.pop(position) for position in item.positions]
         if self.shelves.timed or self.shelves.returns:

@@ -65,6 +65,8 @@ class Router:
             raise CloseChannel(
                 ACCESS_REFUSED, f"cannot publish to internal exchange '{exchange.name}' in vhost '{vhost.name}'"
             )
+        if not exchange.name:
+            vhost.check_unprotected(publish.routing_key)
         if exchange.kind == TOPIC:
             access.write_topic(exchange.name, publish.routing_key)
         route = vhost.route(exchange, publish.routing_key, None)

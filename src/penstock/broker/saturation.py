@@ -142,6 +142,14 @@ class Saturation:
         _confirm(released)
         self._prune(upstream)
 
+    def held_of(self) -> dict[Channel, int]:
+        """Whose confirms are held, and how many."""
+        found: dict[Channel, int] = {}
+        for lane in self._lanes.values():
+            for position, end, _, channel in lane.holds:
+                found[channel] = found.get(channel, 0) + end - position + 1
+        return found
+
     def release(self) -> None:
         """Let all confirms go: the queue is no longer saturated, or gone, or has no marks any more."""
         released: dict[Channel, Runs] = {}
@@ -215,8 +223,7 @@ class Marks:
         """The queue's options have changed; it is to be judged by them next."""
         watermark = self._queue.options.watermark
         if watermark is None:
-            if self.saturation is not None:
-                self.saturation.release()
+            self._release()
             self.saturation = None
         elif self.saturation is None:
             self.saturation = Saturation(watermark, self._queue.clock)
@@ -243,8 +250,12 @@ class Marks:
         """A turn of the queue ends."""
         queue, shelves = self._queue, self._queue.shelves
         count, bytes_ = len(shelves), shelves.body_bytes()
-        if self.saturation is not None:
-            self.saturation.judge(count, bytes_, [backlog.head for backlog in shelves.levels], queue.incoming)
+        saturation = self.saturation
+        if saturation is not None:
+            was_saturated, held = saturation.saturated, saturation.held
+            saturation.judge(count, bytes_, [backlog.head for backlog in shelves.levels], queue.incoming)
+            if saturation.saturated != was_saturated and queue.block_log is not None:
+                queue.block_log.judged(queue, saturation.saturated, count, bytes_, held)
         if queue.options.blocks() and queue.options.is_at_limit(count, bytes_):
             queue.block(MAXIMUM)
         else:
@@ -252,9 +263,17 @@ class Marks:
 
     def end(self) -> None:
         """The queue has no marks any more, or is gone."""
-        if self.saturation is not None:
-            self.saturation.release()
+        self._release()
         self._queue.unblock(MAXIMUM)
+
+    def _release(self) -> None:
+        """It has no watermark any more, or is gone."""
+        queue, saturation = self._queue, self.saturation
+        if saturation is None:
+            return
+        if saturation.saturated and queue.block_log is not None:
+            queue.block_log.judged(queue, False, len(queue.shelves), queue.shelves.body_bytes(), saturation.held)
+        saturation.release()
 
     def __repr__(self) -> str:
         return f"<Marks {self.saturation!r}{' at its maximum' if MAXIMUM in self._queue.blocked_by else ''}>"

@@ -25,6 +25,7 @@ from penstock.amqp.properties import Properties, encode_properties
 from penstock.amqp.publish import from_origin
 from penstock.amqp.stamp import Stamp
 from penstock.amqp.table import Table
+from penstock.broker.activity import STREAM
 from penstock.broker.casts import Arrival, Cast, Count, Delete, Settled, Subscribe, Unsubscribe
 from penstock.broker.consumer import Consumer
 from penstock.broker.cursor import Chunk, Cursor
@@ -33,7 +34,7 @@ from penstock.broker.options import Options
 from penstock.broker.producers import Publishing, highest
 from penstock.broker.queue import Queue
 from penstock.broker.whence import OFFSET_HEADER, whence
-from penstock.credit import Block, Link
+from penstock.credit import BlockLog, Link
 from penstock.runtime import Scheduler, Timer
 from penstock.store.store import MessageStore
 from penstock.store.stream import SEGMENT_BYTES, Append, Read, StreamFound, StreamLog
@@ -55,11 +56,12 @@ class Stream(Queue):
         "_link",
         "_origins",
         "_recent",
-        "_recent_bytes",
         "_retry",
         "_stamp",
         "_store",
         "log",
+        "recent_bytes",
+        "settled_count",
     )
 
     def __init__(
@@ -69,7 +71,7 @@ class Stream(Queue):
         scheduler: Scheduler,
         on_delete: Callable[[Queue], None],
         arguments: Table,
-        block_log: deque[Block] | None,
+        block_log: BlockLog | None,
         options: Options,
         store: MessageStore,
         log: StreamLog,
@@ -84,7 +86,9 @@ class Stream(Queue):
             block_log=block_log,
             options=options,
         )
+        self.kind = STREAM
         self.log = log
+        self.settled_count = 0
         log.owner = self
         self._store = store
         self._link: Link | None = None
@@ -92,7 +96,7 @@ class Stream(Queue):
         self._stamp = Stamp(OFFSET_HEADER)
         self._origins: dict[bytes, Publish] = {}
         self._recent: deque[Chunk] = deque()
-        self._recent_bytes = 0
+        self.recent_bytes = 0
         self._retry: Timer | None = None
         if log.producers:
             self.duplicates = Repeats(self, store)
@@ -129,6 +133,7 @@ class Stream(Queue):
                 self._arrive_once(item)
             return len(item.messages)
         if type(item) is Settled:  # however it was: its consumer has room again, and nothing else comes of it
+            self.settled_count += len(item.positions)
             return len(item.positions)
         if isinstance(item, Subscribe):
             self._subscribe(item)
@@ -164,6 +169,9 @@ class Stream(Queue):
 
     def count(self) -> int:
         return self.log.synced - self.log.first
+
+    def acked_count(self) -> int:
+        return self.settled_count
 
     def purge(self) -> int:
         """A stream is emptied by retention only."""
@@ -223,21 +231,21 @@ class Stream(Queue):
         last = recent[-1] if recent else None
         if last is not None and last.end() != chunk.first:
             recent.clear()
-            self._recent_bytes = 0
+            self.recent_bytes = 0
             last = None
         if last is not None and last.bytes < CHUNK_BYTES:
             last.messages += chunk.messages
             last.bytes += chunk.bytes
         else:
             recent.append(Chunk(chunk.first, list(chunk.messages), chunk.bytes))
-        self._recent_bytes += chunk.bytes
-        while self._recent_bytes > RECENT_BYTES_MAX and len(recent) > 1:
-            self._recent_bytes -= recent.popleft().bytes
+        self.recent_bytes += chunk.bytes
+        while self.recent_bytes > RECENT_BYTES_MAX and len(recent) > 1:
+            self.recent_bytes -= recent.popleft().bytes
 
     def _forget_recent(self) -> None:
         if not self._cursors:
             self._recent.clear()
-            self._recent_bytes = 0
+            self.recent_bytes = 0
 
     def recent(self, offset: int) -> Chunk | None:
         """The chunk in RAM that has this offset."""

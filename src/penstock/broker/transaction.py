@@ -82,6 +82,14 @@ class Transaction:
         self._confirms.reject(first, last)
         self.failed = True
 
+    def unsettled(self) -> int:
+        """Deliveries whose acks wait for the commit."""
+        return sum(len(taken) for _, taken in self._settled)
+
+    def unpublished(self) -> int:
+        """Publishes that wait for the commit."""
+        return len(self._posted)
+
     def is_complete(self) -> bool:
         """Every queue has answered."""
         return self.is_committing and not self._confirms.unconfirmed()

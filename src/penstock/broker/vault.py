@@ -28,7 +28,7 @@ Record = tuple[str, tuple[str, ...], dict[str, Json]]
 
 
 class Vault:
-    __slots__ = ("_ledger", "_numbers", "_recovered", "memory", "store")
+    __slots__ = ("_ledger", "_numbers", "_recovered", "memory", "recovery", "store")
 
     def __init__(
         self, store: MessageStore, memory: Memory, ledger: Ledger, records: list[Record], recovered: Recovered
@@ -36,6 +36,7 @@ class Vault:
         """`records` are all definitions there are, `recovered` is what the disk has."""
         self.store = store
         self.memory = memory
+        self.recovery: dict[str, Json] = {}  # what the start found, for the event of it
         self._ledger = ledger
         self._numbers: dict[tuple[str, ...], tuple[int, int]] = {}  # and what is reserved
         for kind, key, body in records:

@@ -7,7 +7,6 @@ Not here: what an exchange matches (exchange.py), users (users.py).
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from penstock.amqp.close import (
@@ -49,8 +48,9 @@ from penstock.broker.records import (
 )
 from penstock.broker.rules import DIRECT_REPLY
 from penstock.broker.stream import Stream
+from penstock.broker.tally import Past
 from penstock.broker.vault import Vault
-from penstock.credit import Block, Hop
+from penstock.credit import BlockLog, Hop
 from penstock.runtime import Scheduler
 
 if TYPE_CHECKING:
@@ -88,10 +88,11 @@ DEFAULT_ARGUMENTS: Final[Table] = {"x-queue-type": "classic"}  # the same whethe
 class Route:
     """Where messages of one publish method go, while the topology has this version."""
 
-    __slots__ = ("by_headers", "queues", "version")
+    __slots__ = ("by_headers", "exchange", "queues", "version")
 
-    def __init__(self, version: int, queues: tuple[Queue, ...], by_headers: bool) -> None:
+    def __init__(self, version: int, exchange: Exchange, queues: tuple[Queue, ...], by_headers: bool) -> None:
         self.version = version
+        self.exchange = exchange  # where it was published to
         self.queues = queues
         self.by_headers = by_headers  # headers or properties decide on the way: every message is routed by itself
 
@@ -101,7 +102,6 @@ class VHost:
         "_bindings_to",
         "_block_log",
         "_dead_letters",
-        "_queue_delay_us",
         "_scheduler",
         "exchanges",
         "ledger",
@@ -109,27 +109,30 @@ class VHost:
         "metadata",
         "name",
         "parameters",
+        "past",
         "policies",
+        "protected",
+        "queue_delay_us",
         "queues",
         "replies",
         "vault",
         "version",
     )
 
-    def __init__(
-        self, name: str, scheduler: Scheduler, block_log: deque[Block], hop: Hop, queue_delay_us: int = 0
-    ) -> None:
+    def __init__(self, name: str, scheduler: Scheduler, block_log: BlockLog, hop: Hop, queue_delay_us: int = 0) -> None:
         self.name = name
         self.version = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.replies: dict[str, Queue] = {}  # of channels that take direct replies; no client sees them as queues
         self.policies = Policies()
+        self.protected: dict[str, None] = {}  # queues that only the broker itself writes to
+        self.past = Past()  # what channels counted that are gone
         self._dead_letters = DeadLetters(self, hop)
         self._bindings_to: dict[Queue | Exchange, dict[Binding, None]] = {}
         self._scheduler = scheduler
         self._block_log = block_log
-        self._queue_delay_us = queue_delay_us
+        self.queue_delay_us = queue_delay_us
         self.ledger: Ledger = NO_LEDGER
         self.vault: Vault | None = None
         self.metadata: dict[str, Json] = {"description": "", "tags": []}  # for people; kept as it is given
@@ -174,6 +177,7 @@ class VHost:
         queue = self.queues.get(name)
         if queue is not None:
             self._check_same_queue(queue, method, peer)
+            self.past.declared(is_new=False)
             return queue
         is_stream = method.arguments.get("x-queue-type") == STREAM
         if is_stream and not name:
@@ -189,6 +193,7 @@ class VHost:
         queue = self.add_queue(name, method.durable, method.auto_delete, method.arguments, method.exclusive, peer)
         if method.exclusive:
             peer.exclusive_queues[queue] = None
+        self.past.declared(is_new=True)
         return queue
 
     def add_queue(
@@ -220,7 +225,7 @@ class VHost:
             )
             if self.vault is not None:
                 self.vault.equip(self.name, queue)
-        queue.mailbox.delay_us = self._queue_delay_us
+        queue.mailbox.delay_us = self.queue_delay_us
         self.queues[name] = queue
         self.version += 1
         record_queue(self.ledger, self.name, queue)
@@ -237,9 +242,23 @@ class VHost:
             name, self.name, self._scheduler, self._forget_queue, arguments, self._block_log, options, store, log
         )
 
+    def protect(self, name: str) -> None:
+        """From now on nobody but the broker writes to this queue, deletes it or purges it."""
+        self.protected[name] = None
+        self.version += 1
+
+    def check_unprotected(self, name: str) -> None:
+        """403 if the queue is the broker's own."""
+        if name in self.protected:
+            raise CloseChannel(
+                ACCESS_REFUSED,
+                f"queue '{name}' in vhost '{self.name}' is the broker's own: it may be read, but nobody else writes to "
+                "it, purges or deletes it",
+            )
+
     def _check_queue_limit(self, name: str) -> None:
         limit = self.limits.get("max-queues", -1)
-        if 0 <= limit <= len(self.queues):
+        if 0 <= limit <= len(self.queues) - len(self.protected):
             raise CloseChannel(
                 PRECONDITION_FAILED,
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({limit}) is reached",
@@ -273,6 +292,8 @@ class VHost:
     def _forget_queue(self, queue: Queue) -> None:
         """Called by a queue that is being deleted."""
         del self.queues[queue.queue_name]
+        self.protected.pop(queue.queue_name, None)
+        self.past.deleted()
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
         drop_queue(self.ledger, self.name, queue)
@@ -364,6 +385,9 @@ class VHost:
         if binding is not None and self._remove_binding(binding):
             self._remove_exchange(exchange)
 
+    def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
+        return list(self._bindings_to.get(destination, ()))
+
     def _remove_binding(self, binding: Binding) -> bool:
         """True if this was the last one from an exchange that deletes itself then: the caller must."""
         source = binding.source
@@ -440,7 +464,11 @@ class VHost:
                 elif destination not in seen:
                     seen.add(destination)
                     waiting.append(destination)
-        return Route(self.version, tuple(queues), by_headers)
+        for name in self.protected:
+            own = self.queues.get(name)
+            if own is not None:
+                queues.pop(own, None)
+        return Route(self.version, exchange, tuple(queues), by_headers)
 
     def _named(self, key: str, more_keys: tuple[str, ...]) -> dict[Queue | Exchange, None]:
         """The default exchange: to every queue by its name, and to the channel that a direct reply is for."""

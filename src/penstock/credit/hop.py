@@ -54,13 +54,22 @@ class Spec:
 class Hop:
     """Settings of one kind of link, in messages and in bytes, and the links that live by them."""
 
-    __slots__ = ("bytes", "links", "messages", "name")
+    __slots__ = ("active", "bytes", "links", "messages", "name", "round")
 
     def __init__(self, name: str, messages: Spec, bytes_: Spec | None = None) -> None:
         self.name = name
         self.messages = messages
         self.bytes = bytes_ if bytes_ is not None else Spec(0, 0)
         self.links: dict[Link, None] = {}
+        self.active: dict[Link, None] = {}  # those on which something was spent in this round
+        self.round = 1
+
+    def next_round(self) -> list[Link]:
+        """The links on which something was spent since the last time. So nobody has to look at all of them."""
+        active = list(self.active)
+        self.active.clear()
+        self.round += 1
+        return active
 
     def change(self, messages: Spec | None = None, bytes_: Spec | None = None) -> None:
         """Change the settings for every link of the hop, now."""

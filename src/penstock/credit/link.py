@@ -15,43 +15,27 @@ grants that many back. The law, for every link, in messages and separately in by
 - A stage that dies closes its links: nobody stays blocked by a ghost, and a late grant on a closed link is nothing.
 - An initial of 0 switches blocking off; counting goes on, so that the law still holds when it is switched on again.
 
-Not here: mailboxes and turns (runtime/), settings (hop.py), what a stage does when blocked (each stage's own module).
+Not here: mailboxes and turns (runtime/), settings (hop.py), what a stage does when blocked (each stage's own module),
+who is told of blocks (log.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 from penstock.credit.hop import Hop
+from penstock.credit.log import BlockLog
 
 FLOW_MEMORY_NS: Final = 1_000_000_000  # shown as `flow` for 1 s after a block: blocks are short, people slow
 ROOM_MAX: Final = 1 << 62  # the room on a link without limit
-
-
-class Block:
-    """One stretch of time in which a stage was blocked by one reason, and what was in flight there when it began."""
-
-    __slots__ = ("bytes", "cause", "ended_ns", "messages", "stage", "started_ns")
-
-    def __init__(self, stage: str, cause: str, started_ns: int, ended_ns: int, messages: int, bytes_: int) -> None:
-        self.stage = stage
-        self.cause = cause
-        self.started_ns = started_ns
-        self.ended_ns = ended_ns
-        self.messages = messages
-        self.bytes = bytes_
-
-    def __repr__(self) -> str:
-        took_us = (self.ended_ns - self.started_ns) // 1000
-        return f"<Block {self.stage} by {self.cause} {took_us}us messages={self.messages} bytes={self.bytes}>"
 
 
 class Link:
     """One hop between two live stages, with its credit in messages and bytes."""
 
     __slots__ = (
+        "blocked_ns",
         "blocking",
         "closed",
         "credit",
@@ -62,6 +46,7 @@ class Link:
         "handled",
         "handled_bytes",
         "hop",
+        "round",
         "upstream",
     )
 
@@ -76,7 +61,9 @@ class Link:
         self.deferred = 0
         self.deferred_bytes = 0
         self.blocking = False
+        self.blocked_ns = 0  # how long it has blocked upstream so far, but for a block that is not over
         self.closed = False
+        self.round = 0  # the hop's, when something was last spent here
         hop.links[self] = None
         upstream.outgoing[downstream] = self
         downstream.incoming[upstream] = self
@@ -87,6 +74,10 @@ class Link:
         """Upstream cast this much. Never waits, never refuses."""
         self.credit -= messages
         self.credit_bytes -= bytes_
+        self.upstream.sent += messages
+        if self.round != self.hop.round and not self.closed:
+            self.round = self.hop.round
+            self.hop.active[self] = None
         if not self.blocking and self._exhausted() and not self.closed:
             self.blocking = True
             self.upstream.block(self)
@@ -123,6 +114,7 @@ class Link:
         """Downstream took this much from its mailbox; with defer=False, just before it became blocked."""
         self.handled += messages
         self.handled_bytes += bytes_
+        self.downstream.received += messages
         hop = self.hop
         if self.handled >= hop.messages.more_after or self.handled_bytes >= hop.bytes.more_after:
             self._grant(defer)
@@ -152,6 +144,7 @@ class Link:
             return
         self.closed = True
         self.hop.links.pop(self, None)
+        self.hop.active.pop(self, None)
         self.upstream.outgoing.pop(self.downstream, None)
         self.downstream.incoming.pop(self.upstream, None)
         self.downstream.owing.pop(self, None)
@@ -210,14 +203,20 @@ class Stage:
         "blocks",
         "clock",
         "incoming",
+        "kind",
         "name",
         "outgoing",
         "owing",
+        "received",
+        "sent",
         "unblocked_ns",
     )
 
-    def __init__(self, name: str, clock: Callable[[], int], block_log: deque[Block] | None = None) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, clock: Callable[[], int], block_log: BlockLog | None = None, kind: str = "stage"
+    ) -> None:
+        self.name = name  # unique among those that live
+        self.kind = kind  # connection, channel, queue, stream or store
         self.clock = clock  # monotonic nanoseconds
         self.block_log = block_log
         self.blocked_by: dict[Link | str, tuple[int, int, int]] = {}  # reason -> start, messages and bytes in flight
@@ -228,6 +227,8 @@ class Stage:
         self.incoming: dict[Stage, Link] = {}
         self.outgoing: dict[Stage, Link] = {}
         self.owing: dict[Link, None] = {}
+        self.received = 0  # messages so far: taken from links
+        self.sent = 0  # and cast to links
 
     def block(self, reason: Link | str) -> None:
         if reason in self.blocked_by:
@@ -236,10 +237,12 @@ class Stage:
         if not self.blocked_by:
             self.blocks += 1
             self.blocked_at_ns = now
+        messages = bytes_ = 0
         if isinstance(reason, Link):
-            self.blocked_by[reason] = (now, reason.in_flight(), reason.in_flight_bytes())
-        else:
-            self.blocked_by[reason] = (now, 0, 0)
+            messages, bytes_ = reason.in_flight(), reason.in_flight_bytes()
+        self.blocked_by[reason] = (now, messages, bytes_)
+        if self.block_log is not None:
+            self.block_log.blocked(self, reason, now, messages, bytes_)
 
     def unblock(self, reason: Link | str) -> None:
         began = self.blocked_by.pop(reason, None)
@@ -247,8 +250,10 @@ class Stage:
             return
         now = self.clock()
         started_ns, messages, bytes_ = began
+        if isinstance(reason, Link):
+            reason.blocked_ns += now - started_ns
         if self.block_log is not None:
-            self.block_log.append(Block(self.name, str(reason), started_ns, now, messages, bytes_))
+            self.block_log.unblocked(self, reason, started_ns, now, messages, bytes_)
         if self.blocked_by:
             return
         self.blocked_ns += now - self.blocked_at_ns
@@ -265,3 +270,7 @@ class Stage:
         """This stage is gone: its peers forget it at once."""
         for link in [*self.outgoing.values(), *self.incoming.values()]:
             link.close()
+        for reason in list(self.blocked_by):
+            self.unblock(reason)
+        if self.block_log is not None:
+            self.block_log.gone(self)

@@ -1,8 +1,8 @@
-"""Login: who makes an HTTP request, and whether they may. HTTP basic authentication with the broker's users.
+"""Login: who makes an HTTP request. By HTTP basic authentication with the broker's users, or by a session's cookie.
 
-Tags decide, as in RabbitMQ: `administrator` may do everything, `policymaker` also policies and parameters, `management`
-and `monitoring` may look. A user without one of them is not let in.
-Not here: checking the password, which is slow and done as for AMQP logins (net/login.py, passed in by server.py).
+Tags decide what they may do, as in RabbitMQ; a user without one of them is not let in.
+Not here: checking the password, which is slow and done as for AMQP logins (net/login.py, passed in by server.py);
+which tag a route needs (route.py); how long a session lives (session.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import binascii
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-ADMINISTRATOR: Final = "administrator"
-POLICYMAKER: Final = "policymaker"
-MONITORING: Final = "monitoring"
-TAGS: Final = (ADMINISTRATOR, POLICYMAKER, MONITORING, "management")
+ADMINISTRATOR_TAG: Final = "administrator"
+POLICYMAKER_TAG: Final = "policymaker"
+MONITORING_TAG: Final = "monitoring"
+MANAGEMENT_TAG: Final = "management"
+TAGS: Final = (ADMINISTRATOR_TAG, POLICYMAKER_TAG, MONITORING_TAG, MANAGEMENT_TAG)
 
 # User, password, the client's address -> the user's tags, or None if refused.
 Authenticate = Callable[[str, str, str], Awaitable[tuple[str, ...] | None]]
@@ -38,27 +39,41 @@ class Caller:
         self.name = name
         self.tags = tags
 
-    def require(self, *tags: str) -> None:
-        """Any of these; an administrator may everything."""
-        if ADMINISTRATOR not in self.tags and not any(tag in self.tags for tag in tags):
-            needed = " or ".join((ADMINISTRATOR, *tags))
-            raise Refused(403, f"user '{self.name}' needs the tag {needed}")
+    def sees_all(self) -> bool:
+        return ADMINISTRATOR_TAG in self.tags or MONITORING_TAG in self.tags
+
+    def administers(self) -> bool:
+        return ADMINISTRATOR_TAG in self.tags
+
+    def __repr__(self) -> str:
+        return f"<Caller {self.name!r} {','.join(self.tags)}>"
 
 
-async def caller_of(header: str, host: str, authenticate: Authenticate) -> Caller:
-    """By the request's Authorization header."""
+NOBODY: Final = Caller("", ())
+
+
+def credentials(header: str) -> tuple[str, str]:
+    """User and password of an Authorization header."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
-        raise Refused(401, "log in with HTTP basic authentication")
+        raise Refused(401, "log in with HTTP basic authentication, or at /login")
     try:
         name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except (binascii.Error, ValueError):
         raise Refused(401, "the Authorization header cannot be read") from None
     if not colon:
         raise Refused(401, "the Authorization header has no password")
+    return name, password
+
+
+async def caller_of(name: str, password: str, host: str, authenticate: Authenticate) -> Caller:
     tags = await authenticate(name, password, host)
     if tags is None:
         raise Refused(401, "user or password is wrong")
+    return tagged(name, tags)
+
+
+def tagged(name: str, tags: tuple[str, ...]) -> Caller:
     if not any(tag in TAGS for tag in tags):
         raise Refused(401, f"user '{name}' has none of the tags {', '.join(TAGS)}")
     return Caller(name, tags)

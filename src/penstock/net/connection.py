@@ -27,6 +27,7 @@ from penstock.net.heartbeat import Heartbeat
 from penstock.net.limits import Limits
 from penstock.net.log import Log
 from penstock.net.login import Attempt, Logins
+from penstock.net.portrait import Portrait
 from penstock.net.reader import Reader
 from penstock.net.tls import certificate_user
 from penstock.net.writer import Writer
@@ -62,6 +63,9 @@ class Connection(asyncio.Protocol):
         "_logins",
         "_lost",
         "_made",
+        "_portrait",
+        "_reads",
+        "_received",
         "_timer",
         "_transport",
         "_unwanted",
@@ -73,6 +77,7 @@ class Connection(asyncio.Protocol):
         "client_properties",
         "exclusive_queues",
         "frame_max",
+        "is_client",
         "is_loopback",
         "is_tls",
         "limits",
@@ -102,6 +107,7 @@ class Connection(asyncio.Protocol):
         self.name = ""
         self.user = ""
         self.frame_max = 0
+        self.is_client = True
         self.notify_cancel = False
         self.numbers = False
         self.is_loopback = False
@@ -121,6 +127,7 @@ class Connection(asyncio.Protocol):
         self._held: list[Item] = []  # what came in one read with that login
         self._late = b""  # and what came after it
         self._host = ""
+        self._received = self._reads = 0  # bytes, in so many reads
         self._header = b""
         self._begun = False
         self._made = False
@@ -135,10 +142,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        host, port = (transport.get_extra_info("peername") or ("0.0.0.0", 0))[:2]
-        self._host = host
-        self.name = f"{host}:{port}"
-        self.is_loopback = is_loopback(host)
+        self._portrait = Portrait(transport)
+        self._host = self._portrait.remote[0]
+        self.name = self._portrait.name()
+        self.is_loopback = is_loopback(self._host)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.is_tls = True
@@ -153,6 +160,8 @@ class Connection(asyncio.Protocol):
             self._close_socket()
 
     def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        self._reads += 1
         if self._heartbeat is not None:
             self._heartbeat.received = True
         if not self._begun:
@@ -282,9 +291,6 @@ class Connection(asyncio.Protocol):
         self.notify_cancel = self.capability("consumer_cancel_notify")
         # Who publishes again what it consumed, headers and all, does not mean to say that it comes again.
         self.numbers = self._decoder.numbers = self.capability("penstock.deduplication")
-        name = properties.get("connection_name")
-        if isinstance(name, str) and name:
-            self.name = f"{self.name} {name}"
 
     def capability(self, name: str) -> bool:
         capabilities = self.client_properties.get("capabilities")
@@ -292,6 +298,7 @@ class Connection(asyncio.Protocol):
 
     def tuned(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         self.frame_max = frame_max
+        self._portrait.channel_max, self._portrait.heartbeat_s = channel_max, heartbeat_s
         self._decoder.tuned(frame_max, channel_max)
         self.reader = Reader(self.broker, self, channel_max, self.limits.parked_bytes_max, self._reader_changed)
         clock, alarms = self.broker.scheduler.clock, self.broker.alarms
@@ -301,12 +308,9 @@ class Connection(asyncio.Protocol):
 
     def opened(self) -> None:
         self._timer.cancel()
+        client, name = str(self.client_properties.get("product", "")), self.client_name()
         self._log.info(
-            "connection open",
-            peer=self.name,
-            user=self.user,
-            vhost=self.vhost.name,
-            client=str(self.client_properties.get("product", "")),
+            "connection open", peer=self.name, user=self.user, vhost=self.vhost.name, client=client, name=name
         )
 
     def check_login(self, user: str, password: str | None) -> None:
@@ -445,6 +449,19 @@ class Connection(asyncio.Protocol):
 
     def blocked_by(self) -> list[Json]:
         return [str(reason) for reason in self.reader.blocked_by] if self.reader is not None else []
+
+    def parked_bytes(self) -> int:
+        return self.reader.parked_bytes if self.reader is not None else 0
+
+    def client_name(self) -> str:
+        name = self.client_properties.get("connection_name")
+        return name if isinstance(name, str) else ""
+
+    def octets(self) -> tuple[int, int, int, int]:
+        return self._received, self._writer.sent, self._reads, self._writer.writes
+
+    def portrait(self) -> dict[str, Json]:
+        return self._portrait.view(self) | {"send_pend": self._transport.get_write_buffer_size()}
 
     def _reader_changed(self) -> None:
         self._pause_or_resume()

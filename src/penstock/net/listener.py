@@ -30,6 +30,7 @@ class Listener:
         self._limits = limits
         self._log = log
         self.logins = Logins(broker.users, broker.scheduler.clock, log)
+        self.logins.failed = broker.activity.login_failed
         self._server: asyncio.Server | None = None
         self._tls_sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []  # one per TLS socket

@@ -25,6 +25,7 @@ from penstock.amqp.close import CloseConnection
 from penstock.amqp.table import decode_table
 from penstock.broker.password import Secret, verify
 from penstock.broker.users import Users, invalid_credentials
+from penstock.net.attempts import Attempts
 from penstock.net.log import Log
 from penstock.runtime.clock import Clock, Timer
 
@@ -125,13 +126,15 @@ class Attempt:
 class Logins:
     """Checks logins. One for all listeners of a broker."""
 
-    __slots__ = ("_clock", "_failures", "_log", "_pool", "_running", "_users", "_waiting")
+    __slots__ = ("_clock", "_failures", "_log", "_pool", "_running", "_users", "_waiting", "attempts", "failed")
 
     def __init__(self, users: Users, clock: Clock, log: Log) -> None:
         self._users = users
         self._clock = clock
         self._log = log
         self._failures = Failures(clock)
+        self.attempts = Attempts()
+        self.failed: Callable[[str, str, str], None] = _nobody  # told of every failure: user, peer, reason
         self._pool: ThreadPoolExecutor | None = None
         self._running = 0
         # By address, whose turn is next first. Bounded by the connections that are still in their handshake.
@@ -144,6 +147,8 @@ class Logins:
             refusal = users.refusal(attempt.user, attempt.loopback)
             if refusal:
                 self._refuse(attempt, refusal)
+            else:
+                self.attempts.note(attempt.peer, True)
             return not refusal
         self._waiting.setdefault(source(attempt.host), {})[attempt] = None
         self._start()
@@ -223,11 +228,15 @@ class Logins:
         refusal = self._users.refusal(attempt.user, attempt.loopback) if right else invalid_credentials(attempt.user)
         if refusal:
             self._refuse(attempt, refusal)
-        elif not attempt.cancelled:
+            return
+        self.attempts.note(attempt.peer, True)
+        if not attempt.cancelled:
             attempt.done(attempt.user, "")
 
     def _refuse(self, attempt: Attempt, refusal: str) -> None:
         self._log.warning("login failed", peer=attempt.peer, reason=refusal)
+        self.attempts.note(attempt.peer, False)
+        self.failed(attempt.user, attempt.peer, refusal)
         delay_s = self._failures.note(attempt.host)
         if not attempt.cancelled:
             attempt.timer = self._clock.call_later(delay_s, _Answer(attempt, refusal))
@@ -276,3 +285,7 @@ class _Answer:
     def __call__(self) -> None:
         self._attempt.timer = None
         self._attempt.done(self._attempt.user, self._refusal)
+
+
+def _nobody(user: str, peer: str, reason: str) -> None:
+    """Who is told before the listener says who."""

@@ -106,7 +106,7 @@ class Reader(Stage):
         self, broker: Broker, peer: Peer, channel_max: int, parked_bytes_max: int, changed: Callable[[], None]
     ) -> None:
         """`changed` is called when it becomes full or is so no more, and about alarms if they block it."""
-        super().__init__(f"connection {peer.name}", broker.scheduler.clock.now_ns, broker.block_log)
+        super().__init__(f"connection {peer.name}", broker.scheduler.clock.now_ns, broker.activity, "connection")
         self._broker = broker
         self._peer = peer
         self._channel_max = channel_max
@@ -344,6 +344,7 @@ class Reader(Stage):
     def close(self) -> None:
         """Socket and channels are gone."""
         self._alarms.listeners.pop(self, None)
+        self.down()
         self.mailbox.close()
 
     def forget(self, number: int) -> None:

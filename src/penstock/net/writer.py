@@ -22,7 +22,17 @@ JOIN_BYTES_MAX: Final = 65_536  # larger pieces are handed over as they are: a c
 
 
 class Writer:
-    __slots__ = ("_closing", "_overdue_changed", "_scheduler", "_transport", "outbox", "overdue", "wrote")
+    __slots__ = (
+        "_closing",
+        "_overdue_changed",
+        "_scheduler",
+        "_transport",
+        "outbox",
+        "overdue",
+        "sent",
+        "writes",
+        "wrote",
+    )
 
     def __init__(self, transport: asyncio.Transport, scheduler: Scheduler, overdue_changed: Callable[[], None]) -> None:
         self._overdue_changed = overdue_changed
@@ -32,6 +42,8 @@ class Writer:
         self.outbox = Outbox(self._wake)
         self.overdue = False  # too much unread: the reader pauses
         self.wrote = False  # since the heartbeat looked last
+        self.sent = 0  # bytes,
+        self.writes = 0  # in so many turns
         transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
 
     def _wake(self) -> None:
@@ -43,6 +55,8 @@ class Writer:
         if self._transport.is_closing():
             return
         if frames:
+            self.sent += size
+            self.writes += 1
             self._write(frames, size)
         if not self.overdue and self._transport.get_write_buffer_size() > REPLIES_HIGH_BYTES:
             self.overdue = True

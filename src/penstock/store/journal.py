@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 
 SYNC_WAIT_S: Final = 0.2  # RabbitMQ's interval: the longest that a write nobody waits for stays unsynced
 AIDES_MAX: Final = 4  # threads that sync beside the journal's own: what a disk commits together anyway
+DURATIONS_MAX: Final = 10_000  # of syncs, remembered: more than any disk does in the second until they are taken
 RETRY_S: Final = 0.5  # until a failed write is tried again: soon for a person, seldom for a full disk
+# The classes in which syncs are counted by how long they took, in seconds: from a fast SSD to a disk that fails.
+SYNC_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Target:
@@ -69,7 +73,19 @@ class Write:
 class Work:
     """What is written in one go. `placements` and `stretches` say what it means, to whoever is told when it is done."""
 
-    __slots__ = ("awaited", "barriers", "file", "placements", "seals", "stretches", "to_sync", "writes")
+    __slots__ = (
+        "awaited",
+        "barriers",
+        "bytes",
+        "file",
+        "messages",
+        "placements",
+        "seals",
+        "size",
+        "stretches",
+        "to_sync",
+        "writes",
+    )
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
@@ -80,6 +96,9 @@ class Work:
         self.awaited = False  # somebody waits for the sync: it is not gathered any longer
         self.to_sync = False  # there are messages in it; what is only removed may be synced later
         self.seals: list[Target] = []  # to be closed when all of them is on disk
+        self.messages = 0  # in it, and their bytes
+        self.bytes = 0
+        self.size = 0  # bytes to be written, about
 
 
 class Told:
@@ -111,7 +130,11 @@ class Journal:
         "_unsynced",
         "_unsynced_since",
         "retry_s",
+        "sync_counts",
         "sync_delay_s",
+        "sync_durations",
+        "sync_last_ns",
+        "sync_max_ns",
         "sync_ns",
         "syncs",
     )
@@ -141,6 +164,10 @@ class Journal:
         self.sync_delay_s = 0.0  # faults.store_sync_delay_ms
         self.syncs = 0
         self.sync_ns = 0  # spent in syncs so far
+        self.sync_last_ns = 0  # how long the last one took
+        self.sync_max_ns = 0
+        self.sync_durations: deque[int] = deque(maxlen=DURATIONS_MAX)  # in ns, until somebody takes them
+        self.sync_counts = [0] * (len(SYNC_BOUNDS_S) + 1)  # syncs up to each bound, and in the end those above all
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -158,6 +185,10 @@ class Journal:
             aide.close()
         self._hear()
         return not self._unsynced
+
+    def take_syncs(self) -> list[int]:
+        """How long syncs took since the last time, in nanoseconds."""
+        return [self.sync_durations.popleft() for _ in range(len(self.sync_durations))]
 
     def wait(self) -> None:
         """Until there is a report, and hear it: for a broker that stops and has nothing else to do."""
@@ -247,8 +278,7 @@ class Journal:
             self._new_names.clear()
         except OSError as error:
             raise SyncError(error.errno, os.strerror(error.errno or 0)) from None
-        self.syncs += 1
-        self.sync_ns += time.monotonic_ns() - began
+        self._count(time.monotonic_ns() - began)
         done, self._unsynced = self._unsynced, []
         self._failed = False
         for work in done:
@@ -256,6 +286,14 @@ class Journal:
                 self._files.close(target.descriptor)
                 target.descriptor = -1
         return done
+
+    def _count(self, took_ns: int) -> None:
+        self.syncs += 1
+        self.sync_ns += took_ns
+        self.sync_last_ns = took_ns
+        self.sync_durations.append(took_ns)
+        self.sync_max_ns = max(self.sync_max_ns, took_ns)
+        self.sync_counts[bisect_left(SYNC_BOUNDS_S, took_ns / 1e9)] += 1
 
     def _sync_all(self, descriptors: list[int]) -> None:
         """The journal, the bodies and streams at the same time: the disk commits all in little more than one."""

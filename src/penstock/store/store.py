@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.credit import Block, Hop, Link, Stage
+from penstock.credit import BlockLog, Hop, Link, Stage
 from penstock.runtime import Mailbox, Scheduler, Timer
 from penstock.store.bodies import Bodies
 from penstock.store.checkpoints import Checkpoints
@@ -90,8 +90,11 @@ class MessageStore(Stage):
         "logs",
         "mailbox",
         "pager",
+        "pending_bytes",
+        "pending_messages",
         "streams",
         "trouble",
+        "written_bytes",
     )
 
     def __init__(
@@ -104,11 +107,11 @@ class MessageStore(Stage):
         report: Callable[[str], None],
         files: Files,
         recovered: Recovered,
-        block_log: deque[Block] | None = None,
+        block_log: BlockLog | None = None,
     ) -> None:
         """`post` has a function called on the broker's thread, from whatever thread; `told_trouble` gets a line when
         the disk does not do what it should, and an empty one when it does again; `report` gets lines for the log."""
-        super().__init__("store", scheduler.clock.now_ns, block_log)
+        super().__init__("store", scheduler.clock.now_ns, block_log, "store")
         self._directory = directory
         self._scheduler = scheduler
         self.hop = hop
@@ -122,6 +125,9 @@ class MessageStore(Stage):
         self.journal_bytes = JOURNAL_BYTES
         self.embed_below = EMBED_BELOW_BYTES
         self.trouble = ""
+        self.pending_messages = 0  # cast to it, and not synced yet
+        self.pending_bytes = 0
+        self.written_bytes = 0  # and synced, so far; about
         for body in recovered.bodies:
             if body.number not in recovered.moved:
                 self.bodies.files[body.number] = StoredFile(BODIES, body.number, body.path)
@@ -178,7 +184,13 @@ class MessageStore(Stage):
         deposit.log.removal = None  # what is removed from now on comes behind it
         if deposit.link is not None:
             deposit.link.spend(len(deposit.messages), deposit.size)
+        self.expect(len(deposit.messages), deposit.size)
         self.mailbox.cast(deposit)
+
+    def expect(self, messages: int, bytes_: int) -> None:
+        """This much is cast to it."""
+        self.pending_messages += messages
+        self.pending_bytes += bytes_
 
     def remove(self, log: QueueLog, positions: Sequence[int]) -> None:
         """These messages are gone; some of them may never have been here."""
@@ -249,6 +261,7 @@ class MessageStore(Stage):
             deposit.link.handle(count, deposit.size)
         log = deposit.log
         if log.forgotten:
+            self.expect(-count, -deposit.size)
             if deposit.receipt is not None:
                 deposit.receipt.kept()  # a deleted queue counts as confirmed
             return
@@ -272,6 +285,8 @@ class MessageStore(Stage):
         )
         offset = self._append(record)
         self._work.placements.append(Placement(deposit, offset, len(record), bodies))
+        self._work.messages += count
+        self._work.bytes += deposit.size
         self._work.to_sync = True
         if deposit.receipt is not None:
             self._work.awaited = True
@@ -308,6 +323,7 @@ class MessageStore(Stage):
             work.file = self._write.target.file
         self._write = None
         work.writes += self.streams.writes(work)
+        work.size = self._gathered
         is_heavy = self._gathered >= HEAVY_BYTES
         self._gathered = 0
         if self._timer is not None:
@@ -367,6 +383,8 @@ class MessageStore(Stage):
     def _enter(self, work: Work) -> None:
         """It is synced: from now on it can be read, paged out, and confirmed."""
         file = work.file
+        self.expect(-work.messages, -work.bytes)
+        self.written_bytes += work.size
         for placement in work.placements:
             deposit = placement.deposit
             log = deposit.log

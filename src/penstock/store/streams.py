@@ -182,6 +182,7 @@ class Streams:
     def append(self, append: Append) -> None:
         if append.link is not None:
             append.link.spend(len(append.messages), append.size)
+        self._store.expect(len(append.messages), append.size)
         self._store.mailbox.cast(append)
 
     def roll(self, log: StreamLog) -> None:
@@ -233,9 +234,12 @@ class Streams:
         if append.link is not None:
             append.link.handle(len(append.messages), append.size)
         if log.forgotten:
+            self._store.expect(-len(append.messages), -append.size)
             if append.receipt is not None:
                 append.receipt.kept()  # a deleted stream counts as confirmed
             return 0
+        work.messages += len(append.messages)
+        work.bytes += append.size
         stamp_ms = log.stamp_ms = max(log.stamp_ms, append.stamp_ms)
         gathered = append.size + RECORD_BYTES
         active = log.active()

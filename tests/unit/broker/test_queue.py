@@ -15,6 +15,7 @@ from penstock.amqp.method import (
     BasicGetEmpty,
     BasicGetOk,
     BasicNack,
+    BasicPublish,
     BasicQos,
     BasicRecover,
     BasicRecoverOk,
@@ -29,6 +30,7 @@ from penstock.amqp.method import (
     QueueDeleteOk,
     QueuePurge,
     QueuePurgeOk,
+    encode_method,
 )
 from penstock.amqp.properties import Properties, encode_properties
 from penstock.amqp.table import Table
@@ -714,3 +716,25 @@ def test_nothing_is_remembered_of_messages_that_came_back_and_went() -> None:
     advance(shop, 50)  # and these expire
     assert not shop.queue.shelves.returns
     assert not shop.queue.shelves.front().deadlines
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 400])
+def test_a_queue_drops_what_is_too_much_however_little_it_may_do_in_a_turn(budget: int) -> None:
+    house = House("400,200", "0,0", stage_budget=budget, turn_budget=3)
+    house.clock.advance(1)  # a monotonic clock never says 0
+    queue = house.queue("q", arguments={"x-max-length": 1})
+    peer = house.peer("p")
+    peer.open(1)
+    peer.ask(1, BasicQos(0, 1))
+    peer.ask(1, BasicConsume("q", "c"))
+    # In one item: one for the consumer, one that is due at once, and one too many.
+    ttls = {b"given": "60000", b"due": "0", b"too much": "60000", b"last": "60000"}
+    method = encode_method(BasicPublish("", "q"), 1)
+    peer._receive(
+        b"".join(
+            method + make_wire(body, 1, encode_properties(Properties(expiration=ttl))) for body, ttl in ttls.items()
+        )
+    )
+    house.run_until_idle()
+    assert [one.body for one in peer.said()] == [b"given"]
+    assert (queue.count(), len(queue.unacked)) == (1, 1)

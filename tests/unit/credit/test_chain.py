@@ -200,7 +200,7 @@ def test_the_block_log_names_reader_and_channel_and_what_they_waited_for() -> No
     rig.house.run_until_idle()
     long = {
         (block.stage, block.cause)
-        for block in rig.house.broker.block_log
+        for block in rig.house.broker.activity
         if block.ended_ns - block.started_ns == 2_000_000_000
     }
     assert long == {("channel peer (1)", "queue q"), ("connection peer", "channel peer (1)")}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 
-from penstock.credit import Block, Hop, Link, Spec, Stage
+from penstock.credit import BlockLog, Hop, Link, Spec, Stage
 from penstock.runtime import FakeClock
 
 
@@ -15,7 +13,7 @@ class Chain:
 
     def __init__(self, spec: Spec, bytes_spec: Spec | None = None) -> None:
         self.clock = FakeClock()
-        self.log: deque[Block] = deque()
+        self.log = BlockLog()
         self.reader, self.channel, self.queue = (
             Stage(name, self.clock.now_ns, self.log) for name in ("reader", "channel", "queue")
         )

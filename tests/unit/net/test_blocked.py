@@ -160,7 +160,7 @@ def test_an_alarm_shows_as_what_blocks_the_reader_and_in_the_log_of_blocks() -> 
     house.clock.advance(3)
     house.broker.alarms.clear(STORE)
     assert not peer.reader.blocked_by
-    (block,) = house.broker.block_log
+    (block,) = house.broker.activity
     assert (block.stage, block.cause) == ("connection peer", "store alarm")
     assert block.ended_ns - block.started_ns == 3_000_000_000
 

@@ -371,7 +371,7 @@ def test_a_number_can_be_opened_again_right_behind_its_close_ok() -> None:
     assert [method.NAME for method in peer.methods()] == ["channel.open-ok"]
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_channel_that_failed_swallows_any_number_of_publishes_until_close_ok() -> None:
     house = House("4,2")
     queue = house.queue("q")
@@ -387,7 +387,7 @@ def test_a_channel_that_failed_swallows_any_number_of_publishes_until_close_ok()
     assert queue.count() == 0
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_nobody_stays_blocked_by_a_channel_that_failed_and_went_while_publishes_were_on_their_way() -> None:
     house = House("4,2", stage_budget=3)
     house.queue("q")

@@ -1,0 +1,98 @@
+"""Listing: all things of one kind as they were when it was made, to be sorted and shown without making a view of each.
+
+Place: admin hands one to management, which sorts by `value`, shows some by `view` and counts by `counters`. It holds
+the things themselves, so it is cheap to make; one that is gone meanwhile has no view.
+Not here: what a view has in it (queues.py, exchanges.py, connections.py, channels.py), pages and filters (management/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import ClassVar, Final, Generic, TypeVar
+
+from penstock.broker.broker import Broker
+from penstock.broker.ledger import Json
+from penstock.broker.vhost import VHost
+
+QUEUES: Final = "queues"
+EXCHANGES: Final = "exchanges"
+BINDINGS: Final = "bindings"
+CONNECTIONS: Final = "connections"
+CHANNELS: Final = "channels"
+CONSUMERS: Final = "consumers"
+
+Thing = TypeVar("Thing")
+
+
+class Listing:
+    """Numbered from 0 to len() - 1. One class for each kind says the rest."""
+
+    KIND: ClassVar[str] = ""
+    COUNTERS: ClassVar[tuple[str, ...]] = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def name(self, at: int) -> str:
+        raise NotImplementedError
+
+    def vhost(self, at: int) -> str:
+        raise NotImplementedError
+
+    def view(self, at: int) -> dict[str, Json] | None:
+        """None: it is gone meanwhile."""
+        raise NotImplementedError
+
+    def value(self, at: int, column: str) -> Json:
+        """One column of its view, a dotted one for what is deeper; None if it has none. Cheap for the usual ones."""
+        raise NotImplementedError
+
+    def counters(self, at: int) -> tuple[int, ...]:
+        """In the order of COUNTERS; empty if it is gone meanwhile."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"<Listing {len(self)} {self.KIND}>"
+
+
+class Things(Listing, Generic[Thing]):
+    """A listing of these things."""
+
+    def __init__(self, broker: Broker, things: list[Thing]) -> None:
+        self.broker = broker
+        self.things = things
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+    def value(self, at: int, column: str) -> Json:
+        cheap = self.columns().get(column)
+        if cheap is not None:
+            return cheap(self.things[at])
+        return value_in(self.view(at), column)
+
+    def columns(self) -> Mapping[str, Callable[[Thing], Json]]:
+        """Those that cost no view."""
+        raise NotImplementedError
+
+
+def value_in(view: dict[str, Json] | None, column: str) -> Json:
+    """What a dotted name means in a view: `message_stats.publish`."""
+    if view is None:
+        return None
+    if column in view:
+        return view[column]
+    value: Json = view
+    for part in column.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(part)
+    return value
+
+
+def vhosts_among(broker: Broker, vhost: str | None, among: Container[str] | None) -> list[VHost]:
+    """The one asked for, or all; and of those only the ones that may be seen."""
+    if vhost is not None:
+        found = broker.vhosts.get(vhost)
+        return [found] if found is not None and (among is None or vhost in among) else []
+    return [one for one in broker.vhosts.values() if among is None or one.name in among]

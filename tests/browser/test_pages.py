@@ -1,0 +1,302 @@
+"""Each page does what it says, by clicks alone; what was done is looked up over the API."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.site import Site, Visit
+from tests.wire.waiting import wait_until
+
+# The page may ask once more for what was deleted just now; Chromium puts that on the console.
+GONE = ("404",)
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def dialog(page: Page):
+    return page.get_by_role("dialog")
+
+
+def field(page: Page, label: str):
+    """A field of the dialog that is open, by its whole label, or the label's begin up to a comma."""
+    return dialog(page).get_by_label(re.compile(f"^{re.escape(label)}(,|$)"))
+
+
+def confirm(page: Page, name: str) -> None:
+    """The button of the dialog that is open; it closes when it is done."""
+    dialog(page).get_by_role("button", name=name, exact=True).click()
+    expect(dialog(page)).to_have_count(0)
+
+
+def test_a_queue_is_created_bound_published_to_read_purged_and_deleted_by_clicking(guest: Visit, site: Site):
+    guest.expected = GONE
+    page = guest.page
+    guest.open("#/queues", "Queues")
+    press(page, "New queue")
+    field(page, "Name").fill("a/b orders")
+    dialog(page).get_by_text("Limits, dead letters, watermarks").click()
+    field(page, "Messages live").fill("600000")
+    confirm(page, "Create")
+    made = site.api("GET", "queues/%2F/a%2Fb%20orders")
+    assert made["durable"] is True
+    assert made["arguments"]["x-message-ttl"] == 600000
+
+    page.get_by_role("link", name="a/b orders").click()
+    expect(page.get_by_role("heading", level=1, name="Queue a/b orders")).to_be_visible()
+    press(page, "Bind")
+    field(page, "From exchange").fill("amq.topic")
+    field(page, "Routing key").fill("orders.#")
+    confirm(page, "Bind")
+    expect(page.get_by_role("link", name="amq.topic")).to_be_visible()
+
+    press(page, "Publish")
+    field(page, "Body").fill("first <b>body</b>")
+    dialog(page).get_by_text("Properties and headers").click()
+    field(page, "Headers").fill('{"who": "me"}')
+    confirm(page, "Publish")
+    guest.said("The message is published.")
+    wait_until(lambda: site.api("GET", "queues/%2F/a%2Fb%20orders")["messages"] == 1)
+
+    press(page, "Get")
+    dialog(page).get_by_role("button", name="Get", exact=True).click()
+    expect(page.get_by_label("Body")).to_have_text("first <b>body</b>")
+    expect(dialog(page)).to_contain_text("who: me")
+    press(page, "Close")
+    expect(dialog(page)).to_have_count(0)
+
+    press(page, "Purge")
+    confirm(page, "Purge")
+    wait_until(lambda: site.api("GET", "queues/%2F/a%2Fb%20orders")["messages"] == 0)
+    page.get_by_role("button", name=re.compile("^Unbind")).first.click()
+    confirm(page, "Unbind")
+    expect(page.get_by_role("link", name="amq.topic")).to_have_count(0)
+    press(page, "Delete")
+    confirm(page, "Delete")
+    expect(page.get_by_role("heading", level=1, name="Queues")).to_be_visible()
+    assert site.api("GET", "queues/%2F/a%2Fb%20orders") is None
+
+
+def test_what_the_broker_refuses_is_said_in_the_dialog_and_nothing_is_lost(guest: Visit, site: Site):
+    site.queue("taken")
+    guest.expected = ("400", "406")
+    page = guest.page
+    guest.open("#/queues", "Queues")
+    press(page, "New queue")
+    field(page, "Name").fill("taken")
+    dialog(page).get_by_text("Limits, dead letters, watermarks").click()
+    field(page, "Messages live").fill("5")
+    dialog(page).get_by_role("button", name="Create", exact=True).click()
+    expect(dialog(page).get_by_role("alert")).to_contain_text("taken")
+    expect(field(page, "Name")).to_have_value("taken")
+    page.keyboard.press("Escape")
+    expect(dialog(page)).to_have_count(0)
+
+
+def test_an_exchange_is_created_bound_published_to_and_deleted_by_clicking(guest: Visit, site: Site):
+    site.queue("letters")
+    guest.expected = GONE
+    page = guest.page
+    guest.open("#/exchanges", "Exchanges")
+    press(page, "New exchange")
+    field(page, "Name").fill("post")
+    field(page, "Type").select_option("topic")
+    confirm(page, "Create")
+    page.get_by_role("link", name="post", exact=True).click()
+    expect(page.get_by_role("heading", level=1, name="Exchange post")).to_be_visible()
+    press(page, "Bind")
+    field(page, "Name").fill("letters")
+    field(page, "Routing key").fill("mail.*")
+    confirm(page, "Bind")
+    expect(page.get_by_role("link", name="letters")).to_be_visible()
+    press(page, "Publish")
+    field(page, "Routing key").fill("mail.in")
+    field(page, "Body").fill("hello")
+    confirm(page, "Publish")
+    wait_until(lambda: site.api("GET", "queues/%2F/letters")["messages"] == 1)
+    press(page, "Delete")
+    confirm(page, "Delete")
+    assert site.api("GET", "exchanges/%2F/post") is None
+
+
+def test_a_stream_is_created_and_shown_among_streams_alone(guest: Visit, site: Site):
+    site.queue("plain-queue")
+    page = guest.page
+    guest.open("#/streams", "Streams")
+    press(page, "New stream")
+    field(page, "Name").fill("readings")
+    field(page, "Keeps at most, age").fill("7D")
+    confirm(page, "Create")
+    expect(page.get_by_role("link", name="readings")).to_be_visible()
+    expect(page.get_by_role("link", name="plain-queue")).to_have_count(0)
+    assert site.api("GET", "queues/%2F/readings")["arguments"]["x-max-age"] == "7D"
+
+
+def test_a_user_gets_tags_permissions_and_a_new_password_by_clicking(guest: Visit, site: Site):
+    guest.expected = GONE
+    page = guest.page
+    guest.open("#/users", "Users")
+    press(page, "New user")
+    field(page, "Name").fill("ada")
+    field(page, "Password").fill("first")
+    dialog(page).get_by_label("monitoring").check()
+    confirm(page, "Create")
+    expect(page.get_by_role("heading", level=1, name="User ada")).to_be_visible()
+    press(page, "Set permissions")
+    field(page, "Configure").fill("^ada\\.")
+    confirm(page, "Set")
+    expect(page.get_by_text("^ada\\.")).to_be_visible()
+    assert site.api("GET", "permissions/%2F/ada")["configure"] == "^ada\\."
+    assert site.api("GET", "whoami", user="ada:first")["tags"] == ["monitoring"]
+    press(page, "Change password or tags")
+    field(page, "New password").fill("second")
+    confirm(page, "Change")
+    assert site.api("GET", "whoami", user="ada:second")["tags"] == ["monitoring"]
+    press(page, "Clear permissions in /")
+    confirm(page, "Clear")
+    expect(page.get_by_text("None: this user can open no vhost.")).to_be_visible()
+    press(page, "Delete")
+    confirm(page, "Delete")
+    assert site.api("GET", "users/ada") is None
+
+
+def test_a_policy_is_made_changed_and_deleted_by_clicking(guest: Visit, site: Site):
+    page = guest.page
+    guest.open("#/policies", "Policies")
+    press(page, "New policy")
+    field(page, "Name").fill("short")
+    field(page, "Pattern").fill("^tmp\\.")
+    field(page, "Definition").fill('{"max-length": 5}')
+    confirm(page, "Apply")
+    press(page, "short")
+    field(page, "Definition").fill('{"max-length": 7}')
+    confirm(page, "Apply")
+    assert site.api("GET", "policies/%2F/short")["definition"] == {"max-length": 7}
+    press(page, "Delete short")
+    confirm(page, "Delete")
+    assert site.api("GET", "policies/%2F/short") is None
+
+
+def test_a_vhost_is_made_and_is_deleted_only_by_its_name(guest: Visit, site: Site):
+    page = guest.page
+    guest.open("#/vhosts", "Vhosts")
+    press(page, "New vhost")
+    field(page, "Name").fill("shop")
+    confirm(page, "Create")
+    press(page, "Delete shop")
+    field(page, "Type its name").fill("ship")
+    dialog(page).get_by_role("button", name="Delete", exact=True).click()
+    expect(dialog(page).get_by_role("alert")).to_have_text("That is not shop.")
+    field(page, "Type its name").fill("shop")
+    confirm(page, "Delete")
+    assert site.api("GET", "vhosts/shop") is None
+
+
+def test_a_setting_changes_at_once_and_a_wrong_value_is_refused_with_the_reason(guest: Visit, site: Site):
+    guest.expected = ("400",)
+    page = guest.page
+    guest.open("#/settings", "Settings")
+    field = page.get_by_label("credit.channel_queue", exact=True)
+    field.fill("300,100")
+    field.press("Enter")
+    guest.said("credit.channel_queue is 300,100.")
+    assert site.api("GET", "settings/credit.channel_queue")["value"] == "300,100"
+    field.fill("1,9")
+    field.press("Enter")
+    expect(page.get_by_role("alert").filter(has_text="credit")).to_be_visible()
+    assert site.api("GET", "settings/credit.channel_queue")["value"] == "300,100"
+    field.fill("400,200")
+    field.press("Enter")
+    guest.said("credit.channel_queue is 400,200.")
+
+
+def test_a_connection_is_shown_with_its_channel_and_is_closed_by_clicking(guest: Visit, site: Site):
+    pika = pytest.importorskip("pika")
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", site.port, client_properties={"connection_name": "till-7"}, heartbeat=0
+    )
+    client = pika.BlockingConnection(parameters)
+    client.channel()
+    guest.expected = GONE
+    page = guest.page
+    guest.open("#/connections", "Connections")
+    page.get_by_role("row").filter(has_text="till-7").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1, name=re.compile("Connection 127"))).to_be_visible()
+    page.get_by_role("link", name=re.compile(r"\(1\)$")).click()
+    expect(page.get_by_role("heading", level=1, name=re.compile("Channel 127"))).to_be_visible()
+    page.go_back()
+    press(page, "Close connection")
+    confirm(page, "Close it")
+    with pytest.raises(pika.exceptions.AMQPError):
+        client.process_data_events(time_limit=30)
+    guest.open("#/channels", "Channels")
+    expect(page.get_by_text("No channel is open.")).to_be_visible()
+
+
+def test_many_queues_are_paged_sorted_and_filtered_by_the_broker(guest: Visit, site: Site):
+    for number in range(120):
+        site.queue(f"many.{number:03d}")
+    site.api("POST", "exchanges/%2F/amq.default/publish", {
+        "properties": {}, "routing_key": "many.077", "payload": "x", "payload_encoding": "string",
+    })  # fmt: skip
+    page = guest.page
+    rows = page.locator("tbody tr")
+    guest.open("#/queues", "Queues")
+    page.get_by_label("Filter Queues by name").fill("many.")
+    expect(page.locator(".amount")).to_contain_text("120 of")
+    expect(rows).to_have_count(50)
+    press(page, "Next")
+    expect(page.get_by_text("Page 2 of 3")).to_be_visible()
+    expect(rows.first).to_contain_text("many.050")
+    press(page, "Next")
+    expect(page.get_by_text("Page 3 of 3")).to_be_visible()
+    expect(rows).to_have_count(20)
+    press(page, "Previous")
+    expect(rows.first).to_contain_text("many.050")
+    press(page, "Ready")
+    expect(rows.first).to_contain_text("many.077")
+    expect(page.get_by_role("columnheader", name="Ready")).to_have_attribute("aria-sort", "descending")
+    page.reload()
+    expect(rows.first).to_contain_text("many.077")
+    guest.expected = ("400",)
+    guest.open("#/queues?name=many.&page=9", "Queues")  # as long as there were more of them
+    expect(rows.first).to_contain_text("many.000")
+    page.get_by_label("Filter Queues by name").fill("nothing like it")
+    expect(page.get_by_text("Nothing has “nothing like it” in its name.")).to_be_visible()
+
+
+def test_the_overview_draws_what_goes_through_the_broker(guest: Visit, site: Site):
+    site.queue("seen")
+    body = {"properties": {}, "routing_key": "seen", "payload": "x", "payload_encoding": "string"}
+    page = guest.page
+    guest.open("#/", "Overview")
+    for _ in range(3):
+        site.api("POST", "exchanges/%2F/amq.default/publish", body)
+    drawing = page.get_by_role("img", name=re.compile("Messages in queues: Ready"))
+    expect(drawing).to_be_visible()
+    expect(drawing.locator("path.line").first).to_have_attribute("d", re.compile("L"))
+    expect(page.get_by_role("img", name=re.compile("Memory: Used .*iB, Watermark .*iB"))).to_be_visible()
+    expect(page.locator(".tiles").get_by_text("in all").first).to_be_visible()
+    press(page, "10 min")
+    expect(page.get_by_role("button", name="10 min")).to_have_attribute("aria-pressed", "true")
+
+
+def test_definitions_are_exported_and_imported_by_clicking(guest: Visit, site: Site, tmp_path: Path):
+    page = guest.page
+    guest.open("#/settings", "Settings")
+    with page.expect_download() as exported:
+        page.get_by_role("link", name="Export definitions").click()
+    found = json.loads(exported.value.path().read_text("utf-8"))
+    assert "guest" in [one["name"] for one in found["users"]]
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"queues": [{"name": "brought", "vhost": "/", "durable": True, "arguments": {}}]}))
+    press(page, "Import definitions")
+    field(page, "Definitions").set_input_files(file)
+    confirm(page, "Import")
+    assert site.api("GET", "queues/%2F/brought")["durable"] is True

@@ -1,0 +1,170 @@
+"""Overloads: five ways to hold a publisher back, each with a cause that is known, on any broker that runs.
+
+    with overload("store", amqp_port, management_url) as one:
+        …  GET /api/flow must say one.cause of the connection one.connection
+        one.lift()
+        …  and soon nothing: the publisher goes on, at a pace that a healthy broker takes
+
+| kind      | how                                                | cause     |
+| --------- | -------------------------------------------------- | --------- |
+| store     | faults.store_sync_delay_ms, persistent messages    | store     |
+| queue     | faults.queue_delay_us                              | queue     |
+| channel   | faults.channel_delay_us, as heavy routing would    | channel   |
+| memory    | alarms.memory_bytes_high below what is used        | memory    |
+| saturated | x-flow-stop-count and a publisher with confirms    | saturated |
+
+The broker needs the HTTP API, and for `store` a data directory. The publisher is pika in a process of its own, so that
+it is a client like any other and takes no turns from a broker in the test's process. Used by test_flow.py and by
+the tests in the browser.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import pika
+
+CONNECTION: Final = "orders-api"  # the connection_name of the publisher
+QUEUE: Final = "orders"
+
+BATCH: Final = 100  # messages at a time: a quarter of the credit of a hop, so that a healthy broker never blocks
+PAUSE_S: Final = 0.025  # after a batch: 4000 messages a second at most, by far more than a slowed broker takes
+BODY: Final = b"x" * 100
+DELAY_US: Final = 2000  # per message: 500 messages a second
+SYNC_DELAY_MS: Final = 2000  # 2800 messages are on their way to the disk at most: 1400 a second
+STOP_COUNT: Final = 50
+LIMIT_S: Final = 60.0  # as in waiting.py, which the clients' processes cannot import: only ends what would hang
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    cause: str  # what the verdict must say
+    resource: str
+    setting: str = ""  # set to `value` it makes the overload, set to 0 it ends it
+    value: int = 0
+    persistent: bool = False
+    confirms: bool = False
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "store": Kind("store", "disk", "faults.store_sync_delay_ms", SYNC_DELAY_MS, persistent=True),
+    "queue": Kind("queue", "CPU", "faults.queue_delay_us", DELAY_US),
+    "channel": Kind("channel", "CPU", "faults.channel_delay_us", DELAY_US),
+    "memory": Kind("memory", "memory", "alarms.memory_bytes_high", 1_000_000),
+    "saturated": Kind("saturated", "consumers", confirms=True),
+}
+
+
+class Overload:
+    """One that is on. `lift` ends its cause, `stop` the clients too."""
+
+    def __init__(self, kind: str, port: int, management: str, user: str = "guest", password: str = "guest") -> None:
+        self.kind = kind
+        self.what = KINDS[kind]
+        self.connection = CONNECTION
+        self.queue = QUEUE
+        self._port = port
+        self._management = management.rstrip("/")
+        self._authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._clients: list[subprocess.Popen[str]] = []
+
+    @property
+    def cause(self) -> str:
+        return self.what.cause
+
+    def start(self) -> None:
+        """Returns when the publisher is connected and the broker has been told to be slow."""
+        self._client("publish", "persistent" * self.what.persistent, "confirms" * self.what.confirms)
+        if self.what.setting:
+            self.set(self.what.setting, self.what.value)
+
+    def lift(self) -> None:
+        """What holds the publisher back is gone; the publisher is not."""
+        if self.what.setting:
+            self.set(self.what.setting, 0)
+        else:
+            self._client("consume")
+
+    def stop(self) -> None:
+        for client in self._clients:
+            client.kill()
+            client.wait(LIMIT_S)
+            for pipe in (client.stdout, client.stderr):
+                if pipe is not None:
+                    pipe.close()
+        self._clients.clear()
+
+    def set(self, name: str, value: int) -> None:
+        request = urllib.request.Request(f"{self._management}/api/settings/{name}", method="PUT")
+        request.add_header("Authorization", self._authorization)
+        request.data = json.dumps({"value": str(value)}).encode()
+        with urllib.request.urlopen(request, timeout=LIMIT_S):
+            pass
+
+    def _client(self, *arguments: str) -> None:
+        """A process; it says a line when it has begun."""
+        command = [sys.executable, __file__, str(self._port), *filter(None, arguments)]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._clients.append(client)
+        assert client.stdout is not None
+        assert client.stderr is not None
+        if not client.stdout.readline():
+            raise AssertionError(f"the {arguments[0]} client of the overload ended: {client.stderr.read()}")
+
+
+@contextmanager
+def overload(kind: str, port: int, management: str) -> Iterator[Overload]:
+    """An overload of this kind, from begin to end: its clients are gone and its settings are 0 afterwards."""
+    one = Overload(kind, port, management)
+    try:
+        one.start()
+        yield one
+    finally:
+        if one.what.setting:
+            one.set(one.what.setting, 0)
+        one.stop()
+
+
+def _publish(channel: pika.adapters.blocking_connection.BlockingChannel, persistent: bool, confirms: bool) -> None:
+    marks = {"x-flow-stop-count": STOP_COUNT} if confirms else {}
+    channel.queue_declare(QUEUE, durable=True, arguments=marks)
+    if confirms:
+        channel.confirm_delivery()  # from now on every publish waits for its confirm
+    properties = pika.BasicProperties(delivery_mode=2 if persistent else 1)
+    print("publishing", flush=True)
+    while True:
+        for _ in range(BATCH):
+            channel.basic_publish("", QUEUE, BODY, properties)
+        time.sleep(PAUSE_S)
+
+
+def _consume(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
+    channel.basic_consume(QUEUE, lambda *delivery: None, auto_ack=True)
+    print("consuming", flush=True)
+    channel.start_consuming()
+
+
+def _main(port: str, role: str, *options: str) -> None:
+    name = CONNECTION if role == "publish" else "orders-worker"
+    parameters = pika.ConnectionParameters(
+        "127.0.0.1", int(port), client_properties={"connection_name": name}, heartbeat=0
+    )
+    with pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        if role == "publish":
+            _publish(channel, "persistent" in options, "confirms" in options)
+        else:
+            _consume(channel)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
