@@ -1,4 +1,4 @@
-"""Command line: `penstock serve`, `penstock definitions`, `penstock stream`, `penstock perf`.
+"""Command line: `penstock serve`, `penstock definitions`, `penstock perf`; for a running broker, what is in console/.
 
 A user's mistake is one line on stderr and a non-zero exit.
 """
@@ -8,24 +8,38 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock import __version__
-from penstock.broker.definitions import document_of
-from penstock.broker.definitions import import_definitions as import_document
-from penstock.broker.password import SCRYPT
-from penstock.broker.records import USER
 from penstock.config import ConfigError, load
+from penstock.console import objects, rules
+from penstock.console.status import status
+from penstock.console.top import top
+from penstock.console.why import why
+from penstock.definitionscommand import definitions
 from penstock.perf.command import perf
-from penstock.server import Server, StartError, prepare_data, run_loop, stopped_broker
-from penstock.server import serve as run_server
-from penstock.store.definitions import DefinitionError, read_definitions
-from penstock.store.document import read_document, shown_document, write_document
 from penstock.streamcommand import stream
 
+if TYPE_CHECKING:
+    from penstock.server import Server
+
 TLS_PORT = 5671  # AMQP's, when TLS is on and no address is given
+
+GROUPS = {
+    "definitions": definitions,
+    "stream": stream,
+    "connection": objects.connection,
+    "vhost": objects.vhost,
+    "queue": objects.queue,
+    "exchange": objects.exchange,
+    "binding": objects.binding,
+    "user": rules.user,
+    "permission": rules.permission,
+    "policy": rules.policy,
+    "setting": rules.setting,
+}
 
 app = typer.Typer(
     name="penstock",
@@ -73,6 +87,10 @@ def serve(
     settings: Annotated[list[str] | None, typer.Option("--set", help="One setting: section.key=value.")] = None,
 ) -> None:
     """Run the broker until it is told to stop (SIGTERM, Ctrl-C)."""
+    # Here, because no other command needs it: `penstock why` starts in a third of the time.
+    from penstock.server import StartError, prepare_data, run_loop
+    from penstock.server import serve as run_server
+
     try:
         host, port = address(listen)
         http = address(management) if management is not None else None
@@ -97,56 +115,14 @@ def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-definitions = typer.Typer(help="Users, vhosts, queues and so on in RabbitMQ's JSON.", no_args_is_help=True)
-
-
-@definitions.command("export")
-def export_definitions(
-    data: Annotated[Path, typer.Option(help="Data directory; a broker may be running in it.")] = Path("data"),
-    output: Annotated[Path | None, typer.Option(help="File to write; without it, standard output.")] = None,
-) -> None:
-    """Write what a data directory holds as RabbitMQ's definitions."""
-    try:
-        records = read_definitions(data)
-        if not records:
-            raise fail(f"data directory {data} holds no definitions: no broker has run in it")
-        document = document_of(records)
-        if output is None:
-            print(shown_document(document), end="")
-        else:
-            write_document(output, document)
-    except DefinitionError as error:
-        raise fail(str(error)) from None
-    counts = [f"{len(found)} {name.replace('_', ' ')}" for name, found in document.items() if isinstance(found, list)]
-    print(f"exported: {', '.join(counts)}", file=sys.stderr)
-    own = [str(body["name"]) for kind, _, body in records if kind == USER and body["hashing_algorithm"] == SCRYPT]
-    if own:
-        print(f"warning: RabbitMQ cannot check the passwords of {', '.join(own)}: set new ones there", file=sys.stderr)
-
-
-@definitions.command("import")
-def import_definitions(
-    file: Annotated[Path, typer.Argument(help="Definitions in RabbitMQ's JSON.")],
-    data: Annotated[Path, typer.Option(help="Data directory; no broker may be running in it.")],
-    vhost: Annotated[str | None, typer.Option(help="The file is of one vhost: import it into this one.")] = None,
-) -> None:
-    """Add a definitions file to a data directory: all of it or, with an error, nothing."""
-    try:
-        document = read_document(file)
-        prepare_data(data)
-        with stopped_broker(data) as broker:
-            summary = import_document(broker, document, vhost)
-    except (StartError, DefinitionError) as error:
-        raise fail(str(error)) from None
-    for name in summary.transient:
-        summary.warnings.append(f"{name} is not durable: it is not kept until a broker starts")
-    for warning in summary.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    print(f"imported: {summary.line()}")
+def commands() -> typer.Typer:
+    """All of the command line."""
+    for command in (perf, status, why, top):
+        app.command()(command)
+    for name, group in GROUPS.items():
+        app.add_typer(group, name=name)
+    return app
 
 
 def main() -> None:
-    app.add_typer(definitions, name="definitions")
-    app.add_typer(stream, name="stream")
-    app.command()(perf)
-    app()
+    commands()()

