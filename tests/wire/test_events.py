@@ -13,6 +13,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from penstock.broker.policy import Policy
 from tests.events import check_event, documented
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.waiting import LIMIT_S, wait_until
@@ -216,6 +217,16 @@ def test_nobody_but_the_broker_writes_to_it_purges_or_deletes_it(tmp_path: Path)
                 assert told.value.reply_code == 403, what
                 assert "ACCESS_REFUSED" in told.value.reply_text
                 assert "the broker's own" in told.value.reply_text
+
+
+def test_no_policy_shortens_it(tmp_path: Path) -> None:
+    policy = Policy("all", ".*", {"max-length-bytes": 1}, "all", 0, False)
+    with LiveBroker({}, data=tmp_path) as broker:
+        kept = broker.call(lambda: broker.queue(STREAM).options.max_length_bytes)
+        broker.call(lambda: broker.inside.vhosts["/"].put_policy(policy))
+        assert broker.call(lambda: broker.queue(STREAM).options.max_length_bytes) == kept
+    with LiveBroker({}, data=tmp_path) as broker:
+        assert broker.call(lambda: broker.queue(STREAM).options.max_length_bytes) == kept
 
 
 def test_messages_do_not_get_there_by_other_ways(tmp_path: Path) -> None:

@@ -243,8 +243,10 @@ class VHost:
         )
 
     def protect(self, name: str) -> None:
-        """From now on nobody but the broker writes to this queue, deletes it or purges it."""
+        """From now on nobody but the broker writes to this queue, deletes it or purges it, not by a policy either."""
         self.protected[name] = None
+        queue = self.queues[name]
+        queue.apply(Options(queue.arguments, {}))
         self.version += 1
 
     def check_unprotected(self, name: str) -> None:
@@ -429,7 +431,8 @@ class VHost:
     def _apply_policies(self) -> None:
         for name, queue in self.queues.items():
             kind = STREAMS if isinstance(queue, Stream) else QUEUES
-            queue.apply(Options(queue.arguments, self.policies.settings(kind, name)))
+            if name not in self.protected:
+                queue.apply(Options(queue.arguments, self.policies.settings(kind, name)))
         for exchange in self.exchanges.values():
             self._apply_to_exchange(exchange)
         self.version += 1

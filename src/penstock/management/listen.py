@@ -100,6 +100,7 @@ class ManagementListener:
             limit_concurrency=REQUESTS_MAX,
             timeout_graceful_shutdown=STOP_TIMEOUT_S,
             server_header=False,
+            proxy_headers=False,  # failed logins are slowed down by address: nobody may make one up
         )
         self._application = application
         self._server = _Uvicorn(config)
