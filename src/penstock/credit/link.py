@@ -72,13 +72,14 @@ class Link:
 
     def spend(self, messages: int, bytes_: int) -> None:
         """Upstream cast this much. Never waits, never refuses."""
-        self.credit -= messages
-        self.credit_bytes -= bytes_
+        self.credit = credit = self.credit - messages
+        self.credit_bytes = credit_bytes = self.credit_bytes - bytes_
         self.upstream.sent += messages
-        if self.round != self.hop.round and not self.closed:
-            self.round = self.hop.round
-            self.hop.active[self] = None
-        if not self.blocking and self._exhausted() and not self.closed:
+        hop = self.hop
+        if self.round != hop.round and not self.closed:
+            self.round = hop.round
+            hop.active[self] = None
+        if (credit <= 0 or credit_bytes <= 0) and not self.blocking and self._exhausted() and not self.closed:
             self.blocking = True
             self.upstream.block(self)
 
