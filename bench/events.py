@@ -61,7 +61,7 @@ def _measure(scenario: str, seconds: float, directory: Path) -> None:
             cpu_s, count, at_s = time.process_time(), broker.call(sent), time.monotonic()
             time.sleep(WINDOW_S)
             messages = broker.call(sent) - count
-            if messages:
+            if messages > 0:  # fewer than before: the load's connection ended in this window
                 costs[is_on].append((time.process_time() - cpu_s) / messages * 1e6)
                 rates[is_on].append(messages / (time.monotonic() - at_s))
         took_s = time.monotonic() - began_s

@@ -1,8 +1,10 @@
 """Ten million rows through one query: does the memory of driver and workers stay where it is?
 
 Looks at all processes of the session while a query runs, in four groups: the JVM, the process that plans the batches
-(Spark's runner of Python sources), the Python workers that read them, and the broker. Flat is a second half whose
-highest is not above the first half's by more than a tenth.
+(Spark's runner of Python sources), the Python workers that read them, and the broker. A JVM takes memory up to its
+limit before it looks for what it no longer needs, so that its size says little: every few seconds it is told to look,
+and what is left then is a group of its own. Flat is a second half whose highest is not above the first half's by more
+than a tenth.
 Not here: the query (sparkways.py).
 """
 
@@ -15,7 +17,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from sparkways import Bed, FromQueue, FromStream, Turn
 
 from penstock.perf.cpu import PROC, family
@@ -26,7 +28,9 @@ JVM = "JVM"
 RUNNER = "runner"
 WORKERS = "workers"
 BROKER = "broker"
-GROUPS = (JVM, RUNNER, WORKERS, BROKER)
+HEAP = "JVM's heap after a collection"
+GROUPS = (JVM, HEAP, RUNNER, WORKERS, BROKER)
+HEAP_EVERY = 8  # samples: a collection is a pause of its own
 BARS = "▁▂▃▄▅▆▇█"
 LINE_BARS = 40
 MEGABYTE = 1e6
@@ -65,10 +69,11 @@ class Course:
 class Watch:
     """Samples the groups from the with-statement's begin to its end."""
 
-    def __init__(self, broker_pid: int) -> None:
+    def __init__(self, broker_pid: int, spark: SparkSession) -> None:
         self.courses = {group: Course() for group in GROUPS}
         self.processes = dict.fromkeys(GROUPS, 0)  # at most at a time
         self._broker_pid = broker_pid
+        self._spark = spark
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -83,7 +88,9 @@ class Watch:
         self._thread.join()
 
     def _watch(self) -> None:
+        samples = 0
         while not self._ended.wait(SAMPLE_S):
+            samples += 1
             found: dict[str, list[float]] = {group: [] for group in GROUPS}
             for pid in family(os.getpid()):
                 group = self._group_of(pid)
@@ -92,9 +99,18 @@ class Watch:
             if found[RUNNER]:  # from the query's first call to its end
                 # The JVM starts small programs by a fork, which for a moment looks like a second one.
                 found[JVM] = [max(found[JVM], default=0.0)]
+                del found[HEAP]
+                if samples % HEAP_EVERY == 0:
+                    found[HEAP] = [self._heap_bytes() / MEGABYTE]
                 for group, sizes in found.items():
                     self.courses[group].values.append(sum(sizes))
                     self.processes[group] = max(self.processes[group], len(sizes))
+
+    def _heap_bytes(self) -> int:
+        """What the JVM still needs."""
+        runtime = self._spark._jvm.java.lang.Runtime.getRuntime()
+        runtime.gc()
+        return int(runtime.totalMemory() - runtime.freeMemory())
 
     def _group_of(self, pid: int) -> str:
         if pid == self._broker_pid:
@@ -138,7 +154,7 @@ def long_query(bed: Bed, broker_pid: int, kind: str, rows: int) -> Passage:
     way.make_ready(rows)
     fill_s = time.perf_counter() - begun_s
     try:
-        with Watch(broker_pid) as watch:
+        with Watch(broker_pid, bed.spark) as watch:
             turn = way.run(rows)
     finally:
         way.clear()
