@@ -114,6 +114,11 @@ class Connection:
             connection.name = name
             connection.notices = notices
             connection._handshake()
+        except Closed as error:
+            sock.close()
+            if uri.tls is None or error.code:
+                raise
+            raise Closed(f"{error}; over TLS it may want a certificate, or another one, of its client") from None
         except BaseException:
             sock.close()
             raise
