@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pika
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -217,7 +218,6 @@ def test_a_setting_changes_at_once_and_a_wrong_value_is_refused_with_the_reason(
 
 
 def test_a_connection_is_shown_with_its_channel_and_is_closed_by_clicking(guest: Visit, site: Site):
-    pika = pytest.importorskip("pika")
     parameters = pika.ConnectionParameters(
         "127.0.0.1", site.port, client_properties={"connection_name": "till-7"}, heartbeat=0
     )

@@ -7,6 +7,7 @@ Not here: what a view has in it (queues.py, exchanges.py, connections.py, channe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -24,28 +25,28 @@ CONSUMERS: Final = "consumers"
 Thing = TypeVar("Thing")
 
 
-class Listing:
+class Listing(ABC):
     """Numbered from 0 to len() - 1. One class for each kind says the rest."""
 
     KIND: ClassVar[str] = ""
     COUNTERS: ClassVar[tuple[str, ...]] = ()
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def name(self, at: int) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def name(self, at: int) -> str: ...
 
-    def vhost(self, at: int) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def vhost(self, at: int) -> str: ...
 
+    @abstractmethod
     def view(self, at: int) -> dict[str, Json] | None:
         """None: it is gone meanwhile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, at: int, column: str) -> Json:
         """One column of its view, a dotted one for what is deeper; None if it has none. Cheap for the usual ones."""
-        raise NotImplementedError
 
     def counters(self, at: int) -> tuple[int, ...]:
         """In the order of COUNTERS; empty if it is gone meanwhile."""
@@ -71,9 +72,9 @@ class Things(Listing, Generic[Thing]):
             return cheap(self.things[at])
         return value_in(self.view(at), column)
 
+    @abstractmethod
     def columns(self) -> Mapping[str, Callable[[Thing], Json]]:
         """Those that cost no view."""
-        raise NotImplementedError
 
 
 def value_in(view: dict[str, Json] | None, column: str) -> Json:
