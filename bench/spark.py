@@ -2,7 +2,7 @@
 
 Starts `penstock serve` and one session of Spark on two cores; plays every way of sparkways.py A B C A B C …, after a
 short turn of each that does not count; then measures how long a message takes to the sink. Prints a Markdown table,
-ratios first, and writes bench/results/spark.json. With --memory: ten million rows through one query instead, and the
+ratios first, and writes bench/results/spark.json. With --memory: thirty million rows through one query instead, and the
 memory of all its processes.
 Not here: the ways (sparkways.py, sparknaive.py), latency (sparklatency.py), the watching of memory (sparkmemory.py).
 """
@@ -55,7 +55,7 @@ except ImportError as error:
 
 RESULTS = HERE / "results"
 ROWS = 2_000_000
-MEMORY_ROWS = 10_000_000
+MEMORY_ROWS = 30_000_000  # of the first ten million a part is the warming up of a JVM and of a broker's memory
 ROUNDS = 3
 WAYS = ("stream", "stream-2", "queue", "queue-2", "rate", "naive", "naive-get", "sink", "naive-sink")
 LATENCY_MESSAGES = 200

@@ -1,4 +1,4 @@
-"""Ten million rows through one query: does the memory of driver and workers stay where it is?
+"""Thirty million rows through one query: does the memory of driver and workers stay where it is?
 
 Looks at all processes of the session while a query runs, in four groups: the JVM, the process that plans the batches
 (Spark's runner of Python sources), the Python workers that read them, and the broker. A JVM takes memory up to its
