@@ -17,12 +17,21 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _are_counts(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_integer(one) for one in value.values())
+
+
+def _are_counts_by_bound(value: object) -> bool:
+    return isinstance(value, dict) and _are_counts(value) and all(one == "inf" or one.isdigit() for one in value)
+
+
 CHECKS: Final = {
     "text": lambda value: isinstance(value, str),
     "integer": _is_integer,
     "boolean": lambda value: isinstance(value, bool),
     "list of texts": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
-    "counts by type": lambda value: isinstance(value, dict) and all(_is_integer(one) for one in value.values()),
+    "counts by upper bound": _are_counts_by_bound,
+    "counts by type": _are_counts,
 }
 
 

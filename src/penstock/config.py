@@ -233,6 +233,7 @@ SETTINGS: Final = (
     ),
     Setting("management.session_idle_s", "1800", seconds, "a page that nobody uses for so long is logged out"),
     Setting("management.session_max_s", "28800", seconds, "and after a working day at the latest"),
+    Setting("management.tables", "", str, "where the flow pipeline writes, for the page's history; empty: nowhere"),
     Setting("definitions.file", "", str, "RabbitMQ's JSON, loaded at every start; empty: none"),
     Setting("log.level", "info", one_of("debug", "info", "warning", "error"), "connections and what went wrong"),
     Setting("log.format", "text", one_of("text", "json"), "text for people, json for collectors"),

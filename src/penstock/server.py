@@ -27,11 +27,11 @@ from penstock.config import Config
 from penstock.credit import Hop, Spec
 from penstock.messages import DIRECTORY, follow, open_events, open_messages
 from penstock.net.clock import LoopClock
-from penstock.net.connection import is_loopback
 from penstock.net.expiry import ends
 from penstock.net.limits import Limits
 from penstock.net.listener import Listener
 from penstock.net.log import Log
+from penstock.net.portrait import is_loopback
 from penstock.net.tls import Certificates, TlsError, TlsSettings
 from penstock.runtime import FakeClock, Scheduler
 from penstock.runtime.clock import Clock
@@ -129,6 +129,8 @@ class Server:
         self._watch = Watch(scheduler.clock, self.broker.alarms, Vitals(self.data))
         if self.vault is not None:
             self._watch.observed = self.vault.memory.observed
+        if self.event_stream is not None:
+            self.event_stream.watch = self._watch
         self._watch.start()
         self.broker.activity.start()
         self.listener = Listener(self.broker, limits, self.log)
@@ -161,6 +163,7 @@ class Server:
             self._authenticate,
             self.config.number("management.session_idle_s"),
             self.config.number("management.session_max_s"),
+            self.config.text("management.tables"),
         )
         api.api.certificates = self._certificate_ends
         api.api.attempts = self.listener.logins.attempts

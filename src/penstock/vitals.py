@@ -1,4 +1,4 @@
-"""Vitals: what memory this process uses, how much there is for it, and how much of its disk is free.
+"""Vitals: what memory this process uses, how much there is for it, how much of its disk is free, if it has a core.
 
 Place: read by the watch (broker/alarms.py), put together by server.py. Every reading is a few system calls on files
 that the kernel answers from memory, so the event loop may make them.
@@ -47,6 +47,13 @@ class Vitals:
         except OSError:
             return None
         return found.f_bavail * found.f_frsize
+
+    def core_wait(self) -> tuple[int, int]:
+        """Nanoseconds that the calling thread was ready but had no core, and how often it got one; so far.
+
+        Zeros if it cannot be told."""
+        words = _read(self._proc / "thread-self" / "schedstat").split()
+        return (int(words[1]), int(words[2])) if len(words) > 2 else (0, 0)
 
     def give_back(self) -> None:
         """The C library keeps freed memory between what is still in use, unless it is told to give it back."""

@@ -242,6 +242,9 @@ class FakePeer:
     def octets(self) -> tuple[int, int, int, int]:
         return 0, 0, 0, 0
 
+    def work(self) -> tuple[int, int, int, int]:
+        return 0, 0, 0, 0
+
     def portrait(self) -> dict[str, Json]:
         return {}
 

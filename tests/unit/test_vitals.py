@@ -73,6 +73,7 @@ def test_a_machine_without_proc_cannot_be_told(tmp_path: Path) -> None:
     vitals = Vitals(None, tmp_path / "none", tmp_path / "none")
     assert vitals.memory_used_bytes() == 0
     assert vitals.memory_bytes() == 0
+    assert vitals.core_wait() == (0, 0)
 
 
 def test_the_disk_is_the_data_directorys(tmp_path: Path) -> None:
@@ -86,4 +87,5 @@ def test_the_disk_is_the_data_directorys(tmp_path: Path) -> None:
 def test_this_machine_can_be_read(tmp_path: Path) -> None:
     vitals = Vitals(tmp_path)
     vitals.give_back()
+    assert min(vitals.core_wait()) >= 0  # 0 where the kernel does not count
     assert 1_000_000 < vitals.memory_used_bytes() < vitals.memory_bytes()

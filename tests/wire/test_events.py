@@ -13,9 +13,11 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from penstock.amqp.method import ConfirmSelect, ConfirmSelectOk, QueueDeclare, QueueDeclareOk
 from penstock.broker.policy import Policy
 from tests.events import check_event, documented
 from tests.wire.live import LiveBroker, ServeProcess
+from tests.wire.raw import RawClient, publish_bytes
 from tests.wire.waiting import LIMIT_S, wait_until
 
 STREAM = "penstock.events"
@@ -92,6 +94,9 @@ def test_a_slow_disk_is_told_from_the_queue_to_the_connection_and_that_it_is_ove
 
         events = list(read_until(broker.port, whole).values())
     assert of(events, "blocked", stage="queue orders", cause="store")
+    assert all(sum(event["histogram"].values()) == event["count"] for event in of(events, "sync"))
+    store = of(events, "sample", stage="store")[-1]
+    assert store["busy_us"] >= 300_000 * store["turns"] > 0, "a store is as busy as its disk"
     (chain,) = {tuple(event["chain"]) for event in of(events, "blocked", kind="connection") if len(event["chain"]) == 4}
     assert chain[2:] == ("queue orders", "store")
     assert {event["stage"] for event in of(events, "sample")} >= {chain[0], "queue orders", "store"}
@@ -152,6 +157,38 @@ def test_alarms_saturation_paging_logins_and_the_start_are_told(tmp_path: Path) 
     assert all(event["messages"] > 5 for event in of(events, "saturated", stage="queue marked"))
     assert of(events, "released", stage="queue marked", messages=0)
     assert sum(event["out"] for event in of(events, "paging", stage="queue paged")) > 0
+
+
+def test_who_waits_for_confirms_is_sampled_by_name_although_it_does_nothing(tmp_path: Path) -> None:
+    with LiveBroker({}, data=tmp_path) as broker, RawClient(broker.port).handshake(name="orders-api").open() as client:
+        client.send(QueueDeclare("orders", arguments={"x-flow-stop-count": 5}))
+        client.expect(QueueDeclareOk)
+        client.send(ConfirmSelect())
+        client.expect(ConfirmSelectOk)
+        client.send_bytes(publish_bytes("orders", b"x") * 10)
+
+        def whole(events: list[Event]) -> bool:
+            """Several seconds of silence: all that is sampled is sampled because it waits."""
+            held = [event for event in of(events, "sample", stage="queue orders") if "held_from" in event]
+            return len(held) > 3 and len({event["received"] for event in held[-3:]}) == 1
+
+        events = list(read_until(broker.port, whole).values())
+    held = [event for event in of(events, "sample", stage="queue orders") if "held_from" in event][-1]
+    assert (held["saturated"], held["held"], held["limit"]) == (True, 5, 5)
+    (channel,) = held["held_from"]
+    connection = of(events, "sample", stage=channel)[-1]["connection"]
+    last = of(events, "sample", stage=connection)[-1]
+    assert (last["client"], last["user"], last["vhost"]) == ("orders-api", "guest", "/")
+    assert last["turns"] > 0
+
+
+def test_what_the_broker_uses_is_told_whether_anything_happens_or_not(tmp_path: Path) -> None:
+    with LiveBroker({"alarms.memory_bytes_high": "9000000000"}, data=tmp_path) as broker:
+        events = list(read_until(broker.port, lambda found: len(of(found, "resources")) >= 2).values())
+    for event in of(events, "resources"):
+        assert 0 < event["memory_used_bytes"] < event["memory_limit_bytes"] == 9_000_000_000
+        assert event["disk_free_bytes"] > event["disk_limit_bytes"] > 0
+        assert event["cpu_us"] > 0
 
 
 def test_what_is_dropped_is_counted_in_the_stream(tmp_path: Path) -> None:

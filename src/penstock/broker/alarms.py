@@ -168,6 +168,10 @@ class Vitals(Protocol):
         """On the data directory's disk; None without one, or if it cannot be told."""
         ...
 
+    def core_wait(self) -> tuple[int, int]:
+        """Nanoseconds that this thread was ready but had no core, and how often it got one; 0 if it cannot be told."""
+        ...
+
     def give_back(self) -> None:
         """Return freed memory to the machine, which allocators like to keep."""
         ...
@@ -176,7 +180,20 @@ class Vitals(Protocol):
 class Watch:
     """Looks at memory every second, at the disk the more often the closer it is to its limit."""
 
-    __slots__ = ("_alarms", "_clock", "_disk_timer", "_memory_timer", "_vitals", "observed")
+    __slots__ = (
+        "_alarms",
+        "_clock",
+        "_disk_timer",
+        "_memory_timer",
+        "_vitals",
+        "core_wait_ns",
+        "core_waits",
+        "disk_free_bytes",
+        "disk_low_bytes",
+        "memory_high_bytes",
+        "memory_used_bytes",
+        "observed",
+    )
 
     def __init__(self, clock: Clock, alarms: Alarms, vitals: Vitals) -> None:
         self._clock = clock
@@ -185,6 +202,12 @@ class Watch:
         self.observed: Callable[[int, int], None] = _unobserved  # told what memory is used, and what is too much
         self._memory_timer: Timer | None = None
         self._disk_timer: Timer | None = None
+        self.memory_used_bytes = 0  # as last seen; 0 if it cannot be told
+        self.memory_high_bytes = 0  # the watermark; 0 is none
+        self.disk_free_bytes: int | None = None
+        self.disk_low_bytes = 0
+        self.core_wait_ns = 0  # no alarm: only for those who want to know whether others need the core
+        self.core_waits = 0
 
     def start(self) -> None:
         """The first look is now: a broker that starts on a full disk has its alarm before its first client."""
@@ -205,6 +228,8 @@ class Watch:
     def _look_at_memory(self) -> None:
         high = self._alarms.thresholds.memory_high(self._vitals.memory_bytes())
         used = self._vitals.memory_used_bytes()
+        self.memory_used_bytes, self.memory_high_bytes = used, high
+        self.core_wait_ns, self.core_waits = self._vitals.core_wait()
         self.observed(used, high)
         reason = low_on_memory(used, high)
         if reason:
@@ -215,12 +240,12 @@ class Watch:
         self._memory_timer = self._clock.call_later(MEMORY_CHECK_S, self._look_at_memory)
 
     def _look_at_disk(self) -> None:
-        free = self._vitals.disk_free_bytes()
+        self.disk_free_bytes = free = self._vitals.disk_free_bytes()
         if free is None:
             self._decide(DISK, "")
             delay_s = DISK_CHECK_S_MAX
         else:
-            low = self._alarms.thresholds.disk_low(self._vitals.memory_bytes())
+            self.disk_low_bytes = low = self._alarms.thresholds.disk_low(self._vitals.memory_bytes())
             self._decide(DISK, low_on_disk(free, low))
             delay_s = disk_check_s(free, low)
         self._disk_timer = self._clock.call_later(delay_s, self._look_at_disk)

@@ -5,7 +5,7 @@ second. Whoever tells pays for one small dict, or only for a sum: a link that bl
 second has its first EACH_MAX blocks of the second as events of their own, the others as one event that says how many
 they were and how long they took. So a credit cycle at full load costs the same as a slow one.
 Bounded: of each type so many a second, a part of `events.per_second`; what is more is counted, and `dropped` says so.
-Not here: the stream (eventstream.py). docs/events.md has every type and field.
+Not here: the stream (eventstream.py), what samples have in them (sampling.py). docs/events.md has every type and field.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ SYNC: Final = "sync"
 RECOVERY: Final = "recovery"
 LOGIN_FAILED: Final = "login_failed"
 SAMPLE: Final = "sample"
+RESOURCES: Final = "resources"
 DROPPED: Final = "dropped"
 TYPES: Final = (
     BLOCKED,
@@ -42,6 +43,7 @@ TYPES: Final = (
     RECOVERY,
     LOGIN_FAILED,
     SAMPLE,
+    RESOURCES,
     DROPPED,
 )
 

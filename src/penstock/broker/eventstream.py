@@ -1,12 +1,13 @@
 """EventStream: the stream `penstock.events`, and what is written to it once a second.
 
 Place: server.py opens it in a broker with a data directory. It hears of every second from activity.py, adds a sample
-of each stage that was active or blocked, what the store synced and what queues paged, and appends all events as one
-batch, by the same way as any publish but without connection, channel and credit.
+of each stage that was active or blocked or waits for confirms, what the broker uses, what the store synced and what
+queues paged, and appends all events as one batch, by the same way as any publish but without connection, channel and
+credit.
 Its own work makes no events: the stream is told of to nobody, and syncs that wrote nothing but events are left out.
 A disk that cannot follow is not waited for: then nothing is appended until it has synced, and what is too much
 meanwhile is dropped and counted (events.py).
-Not here: what an event is (events.py), retention (store/stream.py).
+Not here: what an event is (events.py), what a sample has in it (sampling.py), retention (store/stream.py).
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from penstock.amqp.method import BasicPublish, encode_method
 from penstock.amqp.properties import PERSISTENT, Properties, encode_properties
 from penstock.amqp.table import Table
 from penstock.broker.casts import Arrival
-from penstock.broker.events import PAGING, RECOVERY, SAMPLE, SYNC, TYPES, Events
+from penstock.broker.events import PAGING, RECOVERY, RESOURCES, SAMPLE, SYNC, TYPES, Events
 from penstock.broker.ledger import Json
 from penstock.broker.options import Options
 from penstock.broker.policy import STREAMS
-from penstock.broker.queue import Queue
 from penstock.broker.records import record_queue
+from penstock.broker.sampling import histogram, resources, sample, waiting
 from penstock.broker.stream import Stream
 from penstock.credit import Stage
-from penstock.store.store import MessageStore
 
 if TYPE_CHECKING:
+    from penstock.broker.alarms import Watch
     from penstock.broker.broker import Broker
     from penstock.broker.vault import Vault
 
@@ -43,6 +44,7 @@ SEGMENTS: Final = 8  # retention drops whole segments: so many of them make what
 SEGMENT_BYTES_MIN: Final = 65_536
 FRAME_BYTES: Final = 131_072  # larger than any event
 NS_PER_US: Final = 1000
+RESOURCES_NS: Final = 10_000_000_000  # how often resources are told of although nothing happens
 
 
 class EventStream:
@@ -53,12 +55,12 @@ class EventStream:
         "_own",
         "_properties",
         "_publish",
+        "_resources_ns",
         "_store",
         "_stream",
-        "_sync_ns",
-        "_syncs",
         "_vault",
         "events",
+        "watch",
     )
 
     def __init__(self, broker: Broker, vault: Vault, events: Events) -> None:
@@ -66,6 +68,7 @@ class EventStream:
         self._vault = vault
         self._store = vault.store
         self.events = events
+        self.watch: Watch | None = None  # whoever looks at memory and disk; set by server.py
         self._stream: Stream | None = None
         self._publish = Publish(CHANNEL_NUMBER, encode_method(BasicPublish("", NAME), 0)[HEAD_BYTES:-1])
         self._properties = {
@@ -74,8 +77,8 @@ class EventStream:
             )
             for type_ in TYPES
         }
-        journal = vault.store.journal
-        self._syncs, self._sync_ns = journal.syncs, journal.sync_ns
+        vault.store.journal.take_syncs()  # those of the start
+        self._resources_ns = -RESOURCES_NS  # when they were last told of
         self._appends = 0  # since syncs were last counted
         self._own = 0  # messages that are events, so far
         self._others = vault.store.received  # messages of others that the store had taken when it last synced
@@ -129,10 +132,10 @@ class EventStream:
         events.gather(now_ns)
         self._tell_syncs(now_ns)
         self._tell_paging(now_ns)
-        room = events.room(SAMPLE)
-        for stage in active[:room]:
-            events.put(SAMPLE, now_ns, sample(stage, now_ns))
-        events.drop(SAMPLE, len(active) - room)
+        self._tell_stages(active, now_ns)
+        if active or len(events) or now_ns - self._resources_ns >= RESOURCES_NS:
+            self._resources_ns = now_ns
+            events.put(RESOURCES, now_ns, resources(self._broker, self.watch, events.dropped))
         if stream.log.end == stream.log.synced and not stream.mailbox.ordinary:
             self._append(stream, now_ns)
 
@@ -155,21 +158,29 @@ class EventStream:
         self._own += len(messages)
         stream.cast(Arrival(None, None, messages, sum([len(wire) for _, wire in messages]), [], PERSISTENT))
 
+    def _tell_stages(self, active: Sequence[Stage], now_ns: int) -> None:
+        """A sample of each, as far as there is room; those that are blocked come first, then those that wait."""
+        events, activity = self.events, self._broker.activity
+        room = events.room(SAMPLE)
+        if activity.saturated:
+            active = list(activity.blocking | waiting(activity.saturated, room) | dict.fromkeys(active))
+        for stage in active[:room]:
+            events.put(SAMPLE, now_ns, sample(stage, now_ns))
+        events.drop(SAMPLE, len(active) - room)
+
     def _tell_syncs(self, now_ns: int) -> None:
         """One event for all syncs of this second; those that were only for events are nobody's news."""
-        journal = self._store.journal
-        syncs, took_ns = journal.syncs - self._syncs, journal.sync_ns - self._sync_ns
-        longest_ns = max(journal.take_syncs(), default=0)
-        if not syncs:
+        durations_ns = self._store.journal.take_syncs()
+        if not durations_ns:
             return
-        self._syncs, self._sync_ns = journal.syncs, journal.sync_ns
         appends, self._appends = self._appends, 0
         before, self._others = self._others, self._store.received - self._own
-        if syncs > appends or self._others != before:
+        if len(durations_ns) > appends or self._others != before:
             fields: dict[str, Json] = {
-                "count": syncs,
-                "duration_us": took_ns // NS_PER_US,
-                "longest_us": longest_ns // NS_PER_US,
+                "count": len(durations_ns),
+                "duration_us": sum(durations_ns) // NS_PER_US,
+                "longest_us": max(durations_ns) // NS_PER_US,
+                "histogram": histogram(durations_ns),
                 "pending_messages": self._store.pending_messages,
                 "pending_bytes": self._store.pending_bytes,
             }
@@ -183,29 +194,3 @@ class EventStream:
 
     def __repr__(self) -> str:
         return f"<EventStream {self._stream!r} {self.events!r}>"
-
-
-def sample(stage: Stage, now_ns: int) -> dict[str, Json]:
-    """What a stage has done so far, and what it has to do now."""
-    blocked_ns = stage.blocked_ns + (now_ns - stage.blocked_at_ns if stage.blocked_by else 0)
-    received, sent = stage.received, stage.sent
-    fields: dict[str, Json] = {
-        "stage": stage.name,
-        "kind": stage.kind,
-        "mailbox": sum([link.in_flight() for link in stage.incoming.values()]),
-        "blocked": bool(stage.blocked_by),
-        "blocks": stage.blocks,
-        "blocked_us": blocked_ns // NS_PER_US,
-    }
-    if isinstance(stage, Queue):
-        received, sent = stage.published_count, stage.delivered_count
-        fields["messages"] = stage.count() + len(stage.unacked)
-        fields["consumers"] = len(stage.subscribers)
-    elif isinstance(stage, MessageStore):
-        fields["mailbox"] = stage.pending_messages
-        sent = received - stage.pending_messages
-    elif not stage.incoming:  # a connection: it sends what it has received
-        received = sent
-    fields["received"] = received
-    fields["sent"] = sent
-    return fields

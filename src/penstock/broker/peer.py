@@ -70,6 +70,10 @@ class Peer(Protocol):
         """Bytes received and sent so far, and by how many reads and writes."""
         ...
 
+    def work(self) -> tuple[int, int, int, int]:
+        """Turns of its reader so far and the nanoseconds they took, about; the same of its writes."""
+        ...
+
     def portrait(self) -> dict[str, Json]:
         """What only its socket and its client know, in RabbitMQ's JSON: addresses, limits, TLS, client properties."""
         ...

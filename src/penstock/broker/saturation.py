@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Runs = list[tuple[int, int]]  # confirm numbers, first and last
 
 MAXIMUM: Final = "maximum"  # what a queue at its maximum is blocked by
+HOLDERS_LOOK_MAX: Final = 1000  # holds of one priority that are looked at for who waits: some 50 us
 HOLDS_MIN: Final = 64  # fewer are not looked through for channels that are gone
 
 
@@ -149,6 +150,17 @@ class Saturation:
             for position, end, _, channel in lane.holds:
                 found[channel] = found.get(channel, 0) + end - position + 1
         return found
+
+    def holders(self, upstream: Container[Stage], count: int) -> list[Channel]:
+        """Of the channels that live some whose confirms are held, at most so many; not all holds are looked through."""
+        found: dict[Channel, None] = {}
+        for lane in self._lanes.values():
+            for hold in lane.holds[:HOLDERS_LOOK_MAX]:
+                if hold[3] in upstream:
+                    found[hold[3]] = None
+                    if len(found) >= count:
+                        return list(found)
+        return list(found)
 
     def release(self) -> None:
         """Let all confirms go: the queue is no longer saturated, or gone, or has no marks any more."""

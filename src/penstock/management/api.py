@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.broker.admin import Admin, AdminError
-from penstock.management import assets, flowapi, history, metrics
+from penstock.management import assets, flowapi, history, metrics, tables
 from penstock.management.answer import fault
 from penstock.management.flowapi import FlowWatch
 from penstock.management.login import NOBODY, Authenticate, Caller, Refused, caller_of, credentials, tagged
@@ -68,6 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *definitions.ROUTES,
     *settings.ROUTES,
     *flowapi.ROUTES,
+    *tables.ROUTES,
     *history.ROUTES,
     *metrics.ROUTES,
     *assets.ROUTES,
@@ -171,10 +172,12 @@ def application(
     authenticate: Authenticate,
     session_idle_s: float = SESSION_IDLE_S,
     session_max_s: float = SESSION_MAX_S,
+    tables_directory: str = "",
 ) -> Application:
     api = Api(admin, authenticate, Sessions(session_idle_s, session_max_s))
     api.sampling = Sampling(admin)
     api.flow = FlowWatch(admin)
+    api.tables = tables.Tables(tables_directory)
     return Application(api, ROUTES)
 
 

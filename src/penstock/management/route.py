@@ -31,6 +31,7 @@ from penstock.management.session import Sessions
 if TYPE_CHECKING:
     from penstock.management.flowapi import FlowWatch
     from penstock.management.sampling import Sampling
+    from penstock.management.tables import Tables
 
 BODY_BYTES_MAX: Final = 1_048_576  # decoding it takes the event loop some 5 ms
 LARGE_BODY_BYTES_MAX: Final = 16_777_216  # a definitions file of some 50 000 queues, or a message to publish
@@ -119,6 +120,7 @@ class Api:
         "routes",
         "sampling",
         "sessions",
+        "tables",
     )
 
     def __init__(self, admin: Admin, authenticate: Authenticate, sessions: Sessions) -> None:
@@ -129,6 +131,7 @@ class Api:
         self.description = b""  # of the routes, once somebody has asked for it
         self.sampling: Sampling | None = None
         self.flow: FlowWatch | None = None
+        self.tables: Tables | None = None
         self.attempts: Attempts | None = None
         self.certificates: Callable[[], list[tuple[str, float]]] = list  # file and when it ends, seconds since 1970
 

@@ -8,8 +8,8 @@ Not here: parking and credit (reader.py), what a blocked client is told (blocked
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, cast
 
@@ -27,10 +27,11 @@ from penstock.net.heartbeat import Heartbeat
 from penstock.net.limits import Limits
 from penstock.net.log import Log
 from penstock.net.login import Attempt, Logins
-from penstock.net.portrait import Portrait
+from penstock.net.portrait import Portrait, is_loopback
 from penstock.net.reader import Reader
 from penstock.net.tls import certificate_user
 from penstock.net.writer import Writer
+from penstock.runtime import TIMED_EVERY
 
 if TYPE_CHECKING:
     from penstock.broker.channel import Channel
@@ -64,6 +65,7 @@ class Connection(asyncio.Protocol):
         "_lost",
         "_made",
         "_portrait",
+        "_read_ns",
         "_reads",
         "_received",
         "_timer",
@@ -108,10 +110,8 @@ class Connection(asyncio.Protocol):
         self.user = ""
         self.frame_max = 0
         self.is_client = True
-        self.notify_cancel = False
-        self.numbers = False
-        self.is_loopback = False
-        self.is_tls = False
+        self.notify_cancel = self.numbers = False
+        self.is_loopback = self.is_tls = False
         self.certificate_user: str | None = None  # by tls.user_from, if the client gave a certificate
         self.client_properties: Table = {}
         self.exclusive_queues: dict[Queue, None] = {}
@@ -127,12 +127,10 @@ class Connection(asyncio.Protocol):
         self._held: list[Item] = []  # what came in one read with that login
         self._late = b""  # and what came after it
         self._host = ""
-        self._received = self._reads = 0  # bytes, in so many reads
+        self._received = self._reads = self._read_ns = 0  # bytes, in so many reads, and how long these took, about
         self._header = b""
-        self._begun = False
-        self._made = False
+        self._begun = self._made = self._lost = False
         self._unwanted = False  # it is to be closed as soon as it is made
-        self._lost = False
         self._decoder = Decoder(limits.message_bytes_max, limits.bounds)
         self._decoder.distrust(limits.frame_max)
         self._heartbeat: Heartbeat | None = None
@@ -177,7 +175,10 @@ class Connection(asyncio.Protocol):
         if self._decoder.error is not None:
             self._look_for_close_ok(data)
             return
+        began_ns = 0 if self._reads % TIMED_EVERY else time.monotonic_ns()
         self._take(self._decoder.feed(data))
+        if began_ns:
+            self._read_ns += (time.monotonic_ns() - began_ns) * TIMED_EVERY
 
     def _take(self, items: list[Item], login: tuple[str, str] | None = None) -> None:
         """Work on these; before them on the outcome of a login, user and refusal, if it is given."""
@@ -460,6 +461,10 @@ class Connection(asyncio.Protocol):
     def octets(self) -> tuple[int, int, int, int]:
         return self._received, self._writer.sent, self._reads, self._writer.writes
 
+    def work(self) -> tuple[int, int, int, int]:
+        turns, busy_ns = (self.reader.mailbox.turns, self.reader.mailbox.busy_ns) if self.reader is not None else (0, 0)
+        return turns + self._reads, busy_ns + self._read_ns, self._writer.writes, self._writer.write_ns
+
     def portrait(self) -> dict[str, Json]:
         return self._portrait.view(self) | {"send_pend": self._transport.get_write_buffer_size()}
 
@@ -492,9 +497,3 @@ class Connection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         return f"<Connection {self.name} {self.state} user={self.user!r}>"
-
-
-def is_loopback(host: str) -> bool:
-    address = ipaddress.ip_address(host)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback

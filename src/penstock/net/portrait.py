@@ -7,6 +7,7 @@ Not here: what is counted (connection.py, writer.py), state and flow (reader.py)
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import ssl
 import time
 from typing import TYPE_CHECKING
@@ -69,6 +70,12 @@ class Portrait:
                 f"{certificate.get('notBefore')} - {certificate.get('notAfter')}" if certificate else None
             ),
         }
+
+
+def is_loopback(host: str) -> bool:
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _shown(address: Address) -> str:

@@ -8,12 +8,13 @@ out; a peer that asks on without reading its replies is not read from any more a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
 from penstock.amqp.frame import HEARTBEAT_FRAME
 from penstock.broker.outbox import Outbox
-from penstock.runtime import Scheduler
+from penstock.runtime import TIMED_EVERY, Scheduler
 
 WRITE_HIGH_BYTES: Final = 262_144  # about a socket buffer: enough to keep it busy, no more
 WRITE_LOW_BYTES: Final = 65_536
@@ -30,6 +31,7 @@ class Writer:
         "outbox",
         "overdue",
         "sent",
+        "write_ns",
         "writes",
         "wrote",
     )
@@ -44,6 +46,7 @@ class Writer:
         self.wrote = False  # since the heartbeat looked last
         self.sent = 0  # bytes,
         self.writes = 0  # in so many turns
+        self.write_ns = 0  # that these took, about: one in TIMED_EVERY is timed
         transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
 
     def _wake(self) -> None:
@@ -57,7 +60,12 @@ class Writer:
         if frames:
             self.sent += size
             self.writes += 1
-            self._write(frames, size)
+            if self.writes % TIMED_EVERY:
+                self._write(frames, size)
+            else:
+                began_ns = time.monotonic_ns()
+                self._write(frames, size)
+                self.write_ns += (time.monotonic_ns() - began_ns) * TIMED_EVERY
         if not self.overdue and self._transport.get_write_buffer_size() > REPLIES_HIGH_BYTES:
             self.overdue = True
             self._overdue_changed()

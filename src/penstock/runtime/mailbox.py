@@ -4,6 +4,8 @@ Casting never waits and never runs the receiver: it appends and makes the stage 
 rejects) is emptied before any ordinary work, as in RabbitMQ's priority mailbox.
 A held mailbox keeps its ordinary lane: a stage that waits for an answer, or that a test suspends. Holds are counted, so
 that two holders do not release each other.
+It counts its turns and how long they took: one in TIMED_EVERY is timed and stands for those before it. The first one
+stands for itself only, so that a stage with few turns does not look sixteen times as busy as it is.
 Not here: whose turn it is (scheduler.py), how much may wait (credit/).
 """
 
@@ -13,6 +15,10 @@ from collections import deque
 from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.runtime.scheduler import Scheduler
+
+TIMED_EVERY: Final = 16  # a power of two; a look at the clock costs a tenth of an empty turn, a count far less
+UNTIMED: Final = -1
+NS_PER_US: Final = 1000
 
 Item = TypeVar("Item")
 Item_contra = TypeVar("Item_contra", contravariant=True)
@@ -53,7 +59,18 @@ NOBODY: Final = Nobody()
 
 
 class Mailbox(Generic[Item]):
-    __slots__ = ("delay_us", "holds", "ordinary", "scheduled", "scheduler", "slowed", "urgent", "worker")
+    __slots__ = (
+        "busy_ns",
+        "delay_us",
+        "holds",
+        "ordinary",
+        "scheduled",
+        "scheduler",
+        "slowed",
+        "turns",
+        "urgent",
+        "worker",
+    )
 
     def __init__(self, scheduler: Scheduler, worker: Worker[Item]) -> None:
         self.scheduler = scheduler
@@ -64,6 +81,8 @@ class Mailbox(Generic[Item]):
         self.holds = 0
         self.delay_us = 0  # faults.*_delay_us: this many microseconds per message, on purpose
         self.slowed = False  # while such a delay lasts: nothing is taken, but deliveries go on
+        self.turns = 0
+        self.busy_ns = 0  # that all turns took, about; with such delays, as they stand for work
 
     def cast(self, item: Item) -> None:
         self.ordinary.append(item)
@@ -101,6 +120,9 @@ class Mailbox(Generic[Item]):
     def run(self, budget: int) -> int:
         """One turn of the stage: urgent first, then ordinary until the budget is spent. Returns what it cost."""
         self.scheduled = False
+        turns = self.turns
+        self.turns = turns + 1
+        began_ns = UNTIMED if turns & (TIMED_EVERY - 1) else self.scheduler.clock.now_ns()
         worker, urgent, ordinary = self.worker, self.urgent, self.ordinary
         told = taken = 0
         while told + taken < budget:
@@ -115,9 +137,12 @@ class Mailbox(Generic[Item]):
         given = worker.finish(budget)
         if self.delay_us and taken:
             self.slowed = True
+            self.busy_ns += taken * self.delay_us * NS_PER_US
             self.scheduler.clock.call_later(taken * self.delay_us / 1e6, self._go_on)
         if urgent or (ordinary and not self.holds and not self.slowed):
             self.wake()
+        if began_ns != UNTIMED:
+            self.busy_ns += (self.scheduler.clock.now_ns() - began_ns) * (TIMED_EVERY if turns else 1)
         return told + taken + given
 
     def _go_on(self) -> None:

@@ -137,6 +137,7 @@ class Journal:
         "sync_max_ns",
         "sync_ns",
         "syncs",
+        "write_ns",
     )
 
     def __init__(
@@ -164,6 +165,7 @@ class Journal:
         self.sync_delay_s = 0.0  # faults.store_sync_delay_ms
         self.syncs = 0
         self.sync_ns = 0  # spent in syncs so far
+        self.write_ns = 0  # and in writes
         self.sync_last_ns = 0  # how long the last one took
         self.sync_max_ns = 0
         self.sync_durations: deque[int] = deque(maxlen=DURATIONS_MAX)  # in ns, until somebody takes them
@@ -247,12 +249,14 @@ class Journal:
 
     def _write(self, works: list[Work]) -> None:
         files = self._files
+        began = time.monotonic_ns()
         for work in works:
             for write in work.writes:
                 target = write.target
                 if target.descriptor < 0:
                     self._create(target)
                 write.put(files)
+        self.write_ns += time.monotonic_ns() - began
 
     def _create(self, target: Target) -> None:
         directory = target.file.path.parent
@@ -293,7 +297,7 @@ class Journal:
         self.sync_last_ns = took_ns
         self.sync_durations.append(took_ns)
         self.sync_max_ns = max(self.sync_max_ns, took_ns)
-        self.sync_counts[bisect_left(SYNC_BOUNDS_S, took_ns / 1e9)] += 1
+        self.sync_counts[sync_class(took_ns)] += 1
 
     def _sync_all(self, descriptors: list[int]) -> None:
         """The journal, the bodies and streams at the same time: the disk commits all in little more than one."""
@@ -358,6 +362,11 @@ class Aide:
 
 class SyncError(OSError):
     """It was the sync that failed: what was written before it may be anywhere."""
+
+
+def sync_class(took_ns: int) -> int:
+    """Which of the classes of SYNC_BOUNDS_S it is, or the one above them all."""
+    return bisect_left(SYNC_BOUNDS_S, took_ns / 1e9)
 
 
 def _reason(error: OSError) -> str:

@@ -57,6 +57,9 @@ class Machine:
         self.disk_looks += 1
         return self.free
 
+    def core_wait(self) -> tuple[int, int]:
+        return 0, 0
+
     def give_back(self) -> None:
         self.kept = 0
 

@@ -29,6 +29,9 @@ class Vitals:
     def disk_free_bytes(self) -> int | None:
         return 5_000
 
+    def core_wait(self) -> tuple[int, int]:
+        return 0, 0
+
     def give_back(self) -> None:
         return
 

@@ -279,3 +279,49 @@ def test_a_mailbox_tells_its_state() -> None:
     stage.mailbox.cast(1)
     stage.mailbox.hold()
     assert repr(stage.mailbox) == "<Mailbox ordinary=1 urgent=0 holds=1>"
+
+
+class Busy:
+    """A stage whose every turn takes so long."""
+
+    def __init__(self, loop: HandLoop, took_s: float) -> None:
+        self.mailbox: Mailbox[int] = Mailbox(loop.scheduler, self)
+        self._loop = loop
+        self.took_s = took_s
+
+    def take(self, item: int) -> int:
+        self._loop.clock.advance(self.took_s)
+        return item
+
+    def take_urgent(self, item: int) -> None:
+        return
+
+    def finish(self, budget: int) -> int:
+        return 0
+
+
+def test_turns_are_counted_and_the_time_they_took_is_told_from_one_in_sixteen() -> None:
+    loop = HandLoop()
+    stage = Busy(loop, 0.001)
+    for turn in range(1, 66):
+        stage.mailbox.cast(1)
+        loop.run_until_idle()
+        assert stage.mailbox.turns == turn
+    assert stage.mailbox.busy_ns == 65_000_000, "the first, and four that stand for sixteen each"
+
+
+def test_a_stage_with_one_long_turn_does_not_look_sixteen_times_as_busy() -> None:
+    loop = HandLoop()
+    stage = Busy(loop, 1.0)
+    stage.mailbox.cast(1)
+    loop.run_until_idle()
+    assert stage.mailbox.busy_ns == 1_000_000_000
+
+
+def test_a_delay_that_a_fault_asks_for_counts_as_work() -> None:
+    loop = HandLoop()
+    stage = Busy(loop, 0.0)
+    stage.mailbox.delay_us = 2000
+    stage.mailbox.cast(50)
+    loop.run_until_idle()
+    assert stage.mailbox.busy_ns == 100_000_000

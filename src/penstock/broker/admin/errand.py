@@ -138,6 +138,9 @@ class Errand:
     def octets(self) -> tuple[int, int, int, int]:
         return 0, 0, 0, 0
 
+    def work(self) -> tuple[int, int, int, int]:
+        return 0, 0, 0, 0
+
     def portrait(self) -> dict[str, Json]:
         return {}
 
