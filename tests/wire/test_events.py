@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from penstock.amqp.method import ConfirmSelect, ConfirmSelectOk, QueueDeclare, QueueDeclareOk
+from penstock.broker.eventstream import RESOURCES_NS
 from penstock.broker.policy import Policy
 from tests.events import check_event, documented
 from tests.wire.live import LiveBroker, ServeProcess
@@ -184,6 +186,10 @@ def test_who_waits_for_confirms_is_sampled_by_name_although_it_does_nothing(tmp_
 
 def test_what_the_broker_uses_is_told_whether_anything_happens_or_not(tmp_path: Path) -> None:
     with LiveBroker({"alarms.memory_bytes_high": "9000000000"}, data=tmp_path) as broker:
+        read_until(broker.port, lambda found: bool(of(found, "resources")))  # of the second in which it was started
+        stream = broker.server.event_stream
+        assert stream is not None
+        broker.call(lambda: stream.second([], time.monotonic_ns() + RESOURCES_NS))  # a minute of silence is over
         events = list(read_until(broker.port, lambda found: len(of(found, "resources")) >= 2).values())
     for event in of(events, "resources"):
         assert 0 < event["memory_used_bytes"] < event["memory_limit_bytes"] == 9_000_000_000

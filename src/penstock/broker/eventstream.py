@@ -44,13 +44,16 @@ SEGMENTS: Final = 8  # retention drops whole segments: so many of them make what
 SEGMENT_BYTES_MIN: Final = 65_536
 FRAME_BYTES: Final = 131_072  # larger than any event
 NS_PER_US: Final = 1000
-RESOURCES_NS: Final = 10_000_000_000  # how often resources are told of although nothing happens
+# How often although nothing happens: each time costs a sync here, and work for whoever follows the stream.
+RESOURCES_NS: Final = 60_000_000_000
+DESERTED_NS: Final = 30_000_000_000  # saturated queues that nobody waits for; who is silent for a minute may be gone
 
 
 class EventStream:
     __slots__ = (
         "_appends",
         "_broker",
+        "_deserted_ns",
         "_others",
         "_own",
         "_properties",
@@ -79,6 +82,7 @@ class EventStream:
         }
         vault.store.journal.take_syncs()  # those of the start
         self._resources_ns = -RESOURCES_NS  # when they were last told of
+        self._deserted_ns = -DESERTED_NS  # when saturated queues were that nobody waits for
         self._appends = 0  # since syncs were last counted
         self._own = 0  # messages that are events, so far
         self._others = vault.store.received  # messages of others that the store had taken when it last synced
@@ -163,7 +167,11 @@ class EventStream:
         events, activity = self.events, self._broker.activity
         room = events.room(SAMPLE)
         if activity.saturated:
-            active = list(activity.blocking | waiting(activity.saturated, room) | dict.fromkeys(active))
+            deserted = now_ns - self._deserted_ns >= DESERTED_NS
+            if deserted:
+                self._deserted_ns = now_ns
+            found = waiting(activity.saturated, room, deserted)
+            active = list(activity.blocking | found | dict.fromkeys(active))
         for stage in active[:room]:
             events.put(SAMPLE, now_ns, sample(stage, now_ns))
         events.drop(SAMPLE, len(active) - room)

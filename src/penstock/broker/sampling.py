@@ -118,15 +118,23 @@ def _add_work(fields: dict[str, Json], turns: int, busy_ns: int) -> None:
     fields["busy_us"] = busy_ns // NS_PER_US
 
 
-def waiting(saturated: Iterable[Stage], count: int) -> dict[Stage, None]:
-    """Saturated queues, the channels whose confirms they hold, and their connections: about so many at most."""
+def waiting(saturated: Iterable[Stage], count: int, deserted: bool = False) -> dict[Stage, None]:
+    """Saturated queues, the channels whose confirms they hold, and their connections: about so many at most.
+
+    Of queues that nobody waits for only if `deserted` ones are asked for: they may be many, and stay so for days."""
     found: dict[Stage, None] = {}
+    looked = 0
     for queue in saturated:
-        if len(found) >= count:
+        if looked >= count or len(found) >= count:
             break
-        found[queue] = None
-        if isinstance(queue, Queue) and queue.marks is not None and queue.marks.saturation is not None:
+        if not isinstance(queue, Queue) or queue.marks is None or queue.marks.saturation is None:
+            continue
+        if deserted:
+            found[queue] = None
+        if queue.marks.saturation.held:
+            looked += 1
             for channel in queue.marks.saturation.holders(queue.incoming, HELD_FROM_MAX):
+                found[queue] = None
                 found[channel] = None
                 if channel.peer.reader is not None:
                     found[channel.peer.reader] = None

@@ -112,6 +112,16 @@ def test_who_is_gone_waits_no_more() -> None:
     assert sampled(queue, house)["held_from"] == [channel.name for channel in stays.reader.outgoing]
 
 
+def test_a_saturated_queue_that_nobody_waits_for_is_looked_at_only_if_asked_for() -> None:
+    house = House()
+    queue = house.queue("q", arguments={"x-flow-stop-count": 1})
+    gone = publisher(house, "q", b"x", b"x", confirms=True)
+    gone.reader.shut_down()
+    house.run_until_idle()
+    assert waiting(house.broker.activity.saturated, 100) == {}
+    assert waiting(house.broker.activity.saturated, 100, deserted=True) == {queue: None}
+
+
 def test_the_search_for_those_who_wait_ends_when_there_are_enough() -> None:
     house = House()
     for number in range(10):
