@@ -1,0 +1,373 @@
+"""Is the twin right? What it predicts against what a real broker does, for the benchmark's loads: make twinbench
+
+For each scenario: a broker (`penstock serve`) is loaded at the default settings and at others, in turns. From its own
+events at the default the plant is fitted and tuned (penstock.flow.twin), and then all settings are predicted. Printed
+as a Markdown table: throughput, p99 of the latency and how many messages the broker held, by the twin, measured, and
+the difference; all values go to bench/results/twin.json. Differences above 20 % are marked.
+Latency is publish to confirm where there are confirms, else publish to delivery.
+Not here: the loads (twinload.py), the twin (src/penstock/flow/twin), advice (src/penstock/spark/advice).
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from brokers import Running, end_with_us, fail, running_penstock, tell
+from twinload import (
+    FAULTS,
+    Measured,
+    SlowConsumer,
+    StampedConfirmed,
+    StampedConsumer,
+    StampedPublisher,
+    play,
+    put_setting,
+    read_events,
+)
+
+from penstock.amqp.method import BasicQos, BasicQosOk, ConfirmSelect, ConfirmSelectOk
+from penstock.amqp.properties import PERSISTENT, TRANSIENT, Properties
+from penstock.amqp.table import Table
+from penstock.client.connection import ClientError
+from penstock.client.uri import parse_uri
+from penstock.flow.twin import Consumers, Load, Outcome, Plant, Publishers, Settings, fit, simulate, tune
+from penstock.flow.twin.clients import block_of
+from penstock.perf.block import NotADelivery, block
+from penstock.perf.load import Consumer, LoadError, Publisher
+from penstock.perf.site import Site
+
+RESULTS = Path(__file__).resolve().parent / "results" / "twin.json"
+SECONDS = 2.5
+ROUNDS = 4
+TRIES = 4
+BODY_BYTES = 100
+NEAR = 0.2
+SMALL_HELD = 1000  # messages
+LEAD_MAX = 100_000  # perf/load.py
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    about: str
+    load: Load
+    others: tuple[Settings, ...]
+    faults: dict[str, str] = field(default_factory=dict)
+
+
+def credit(both: str, store: str = "2000,500", **more: Any) -> Settings:
+    return Settings(reader_channel=both, channel_queue=both, queue_store=store, **more)
+
+
+SMALL, LARGE = credit("50,25"), credit("2000,1000")
+FAST = Consumers(wake=200)
+NO_ACKS = Consumers(acks=False, wake=500)
+SLOW = Consumers(message_us=100.0, ack_batch=10, chunk=10, wake=10, prefetch=100)
+
+SCENARIOS = (
+    Scenario("acks", "flood, consumer with acks", Load(Publishers(lead_max=LEAD_MAX), FAST), (SMALL, LARGE)),
+    Scenario("confirms", "window 1000, transient", Load(Publishers(window=1000), NO_ACKS), (SMALL, LARGE)),
+    Scenario(
+        "persistent",
+        "window 1000, persistent",
+        Load(Publishers(window=1000, persistent=True), NO_ACKS),
+        (credit("50,25"), credit("400,200", "200,50")),
+    ),
+    Scenario(
+        "slow channel",
+        "flood, 20 µs per message in the channel",
+        Load(Publishers(), FAST),
+        (SMALL, LARGE),
+        {"faults.channel_delay_us": "20"},
+    ),
+    Scenario(
+        "slow queue",
+        "flood, 20 µs per message in the queue",
+        Load(Publishers(), NO_ACKS),
+        (SMALL, LARGE),
+        {"faults.queue_delay_us": "20"},
+    ),
+    Scenario(
+        "slow store",
+        "flood of persistent messages, 20 ms per sync",
+        Load(Publishers(persistent=True), NO_ACKS),
+        (credit("400,200", "500,250"), credit("400,200", "8000,2000")),
+        {"faults.store_sync_delay_ms": "20"},
+    ),
+    Scenario(
+        "slow store, confirms",
+        "window 1000, persistent, 20 ms per sync",
+        Load(Publishers(window=1000, persistent=True), NO_ACKS),
+        (credit("50,25"), credit("400,200", "200,50")),
+        {"faults.store_sync_delay_ms": "20"},
+    ),
+    Scenario(
+        "slow consumer",
+        "2000 msg/s, a consumer of 100 µs per message",
+        Load(Publishers(rate=2000, block=10), SLOW),
+        (Settings(prefetch=10), Settings(prefetch=1000)),
+    ),
+    Scenario(
+        "watermark",
+        "window 5000, a slow consumer, stop mark 1000",
+        Load(Publishers(window=5000), SLOW),
+        (Settings(stop=200), Settings(stop=3000)),
+    ),
+)
+DEFAULTS = {"watermark": Settings(stop=1000)}
+
+
+@dataclass(slots=True)
+class Line:
+    """One scenario at one setting."""
+
+    scenario: str
+    setting: str
+    predicted: Outcome
+    measured: list[Measured]
+
+    def figures(self) -> list[tuple[str, float, float]]:
+        """Name, predicted and measured."""
+        middle = statistics.median
+        return [
+            ("msg/s", self.predicted.throughput, middle(one.throughput for one in self.measured)),
+            ("p99 ms", self.predicted.p99_ms, middle(one.p99_ms for one in self.measured)),
+            ("held", self.predicted.in_flight, middle(one.mean_held for one in self.measured)),
+        ]
+
+
+def main() -> None:
+    end_with_us()
+    options = _options()
+    chosen = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
+    if not chosen:
+        fail(f"no such scenario; there are {', '.join(one.name for one in SCENARIOS)}", 2)
+    lines: list[Line] = []
+    found: dict[str, Any] = {"seconds": options.seconds, "rounds": options.rounds, "scenarios": {}}
+    for scenario in chosen:
+        try:
+            if options.again:
+                more, plant = again(scenario, options.again)
+            else:
+                more, plant = run(scenario, options.seconds, options.rounds, options.tries, options.keep)
+        except (LoadError, NotADelivery, ClientError) as error:
+            tell(f"{scenario.name}: {error}")
+            continue
+        lines += more
+        found["scenarios"][scenario.name] = {"plant": asdict(plant), "lines": [_as_json(line) for line in more]}
+        print(table(more), flush=True)
+    print()
+    print(table(lines))
+    print(verdict(lines))
+    if not options.scenarios and not options.again:
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def run(scenario: Scenario, seconds: float, rounds: int, tries: int, keep: Path | None) -> tuple[list[Line], Plant]:
+    settings = [DEFAULTS.get(scenario.name, Settings()), *scenario.others]
+    measured: list[list[Measured]] = [[] for _ in settings]
+    slept: list[float] = []
+    alike = all((one.prefetch, one.stop) == (settings[0].prefetch, settings[0].stop) for one in settings)
+    with running_penstock() as broker:
+        if alike:  # they change while the load goes on
+            tell(f"{scenario.name}: {len(settings)} settings in turns, {rounds} rounds of {seconds:.1f} s")
+            measured = measure(scenario, settings, broker, seconds, rounds, tries, slept)
+        else:
+            for turn in range(rounds):
+                for at, setting in enumerate(settings):
+                    tell(f"{scenario.name}: {words(setting)}, round {turn + 1} of {rounds}")
+                    measured[at] += measure(scenario, [setting], broker, seconds, 1, tries, slept)[0]
+        waited = max(one.waited for group in measured for one in group)
+        tell(f"{scenario.name}: at most {waited:.0%} of the time without a core")
+        events = read_events(broker)
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        kept = {"events": events, "slept": slept, "measured": [[asdict(one) for one in group] for group in measured]}
+        _kept(keep, scenario).write_text(json.dumps(kept))
+    return predicted(scenario, events, measured, slept)
+
+
+def again(scenario: Scenario, keep: Path) -> tuple[list[Line], Plant]:
+    """What was measured before, predicted by the twin as it is now."""
+    kept = json.loads(_kept(keep, scenario).read_text())
+    measured = [[Measured(**one) for one in group] for group in kept["measured"]]
+    return predicted(scenario, kept["events"], measured, kept["slept"])
+
+
+def _kept(keep: Path, scenario: Scenario) -> Path:
+    return keep / f"{scenario.name.replace(' ', '-').replace(',', '')}.json"
+
+
+def predicted(
+    scenario: Scenario, events: Sequence[dict[str, Any]], measured: list[list[Measured]], slept: Sequence[float]
+) -> tuple[list[Line], Plant]:
+    settings = [DEFAULTS.get(scenario.name, Settings()), *scenario.others]
+    load = heard(scenario.load, slept)
+    plant = fitted(scenario, events, measured[0])
+    throughput = statistics.median(one.throughput for one in measured[0])
+    cpu_us = statistics.median(one.cpu_us for one in measured[0])
+    plant = tune(plant, load, settings[0], throughput, cpu_us)
+    lines = [
+        Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=3.0), group)
+        for setting, group in zip(settings, measured, strict=True)
+    ]
+    return lines, plant
+
+
+def heard(load: Load, slept: Sequence[float]) -> Load:
+    """The load as it was: a sleep is longer than what was asked for."""
+    if not slept:
+        return load
+    return replace(load, consumers=replace(load.consumers, message_us=statistics.mean(slept), call_us=30.0))
+
+
+def fitted(scenario: Scenario, events: Sequence[dict[str, Any]], measured: Sequence[Measured]) -> Plant:
+    """From the events of the time in which these were measured."""
+    rows = [
+        event | {"at": event["at_us"] / 1e6}
+        for event in events
+        if any(one.began_s <= event["at_us"] / 1e6 <= one.ended_s + 0.2 for one in measured)
+    ]
+    samples = [row for row in rows if row["type"] == "sample"]
+    syncs = [row for row in rows if row["type"] == "sync"]
+    resources = [row for row in rows if row["type"] == "resources"]
+    if not any("wait_us" in row for row in resources):
+        resources = [row for one in measured for row in one.sched]
+    return fit(samples, syncs, resources, settings=scenario.faults, body_bytes=BODY_BYTES)
+
+
+def measure(
+    scenario: Scenario,
+    settings: Sequence[Settings],
+    broker: Running,
+    seconds: float,
+    rounds: int,
+    tries: int,
+    slept: list[float],
+) -> list[list[Measured]]:
+    load, first = scenario.load, settings[0]
+    for name in FAULTS:
+        put_setting(broker, name, "0")
+    with Site(parse_uri(broker.uri), broker.pid, seconds, BODY_BYTES) as site:
+        arguments: Table = {"x-flow-stop-count": first.stop} if first.stop >= 0 else {}
+        (queue,) = site.queues(1, load.publishers.persistent, arguments)
+        consumer = _consumer(site, queue, load.consumers, first)
+        publisher = _publisher(site, queue, load)
+        if load.publishers.lead_max:
+            publisher.consumers = [consumer]
+        for name, value in scenario.faults.items():
+            put_setting(broker, name, value)
+        found = play(site, broker, [publisher], [consumer], [credits_of(one) for one in settings], rounds, tries)
+        if isinstance(consumer, SlowConsumer) and consumer.asleep_for:
+            slept.append(consumer.slept_s * 1e6 / consumer.asleep_for)
+        return found
+
+
+def _consumer(site: Site, queue: str, load: Consumers, setting: Settings) -> Consumer:
+    channel = site.channel()
+    prefetch = setting.prefetch if setting.prefetch is not None else load.prefetch
+    if load.acks:
+        channel.call(BasicQos(prefetch_count=prefetch), BasicQosOk)
+    consumer: Consumer
+    if load.chunk:
+        consumer = SlowConsumer(channel, site.body_bytes, load.chunk, load.message_us)
+    else:
+        consumer = StampedConsumer(channel, site.body_bytes, load.ack_batch if load.acks else 0, load.wake)
+    site._workers.append(consumer)
+    site.consume(consumer, [queue])
+    return consumer
+
+
+def _publisher(site: Site, queue: str, load: Load) -> Publisher:
+    channel, how = site.channel(), load.publishers
+    if how.window:
+        channel.call(ConfirmSelect(), ConfirmSelectOk)
+    properties = Properties(delivery_mode=PERSISTENT if how.persistent else TRANSIENT)
+    count = block_of(how, len(site.message(channel, "", queue, properties)))
+    blocks = [block(site.message(channel, "", queue, properties, number) for number in range(count))]
+    publisher: Publisher
+    if how.window:
+        publisher = StampedConfirmed(channel, blocks, how.window)
+    else:
+        publisher = StampedPublisher(channel, blocks, count / how.rate if how.rate else 0.0)
+    site._workers.append(publisher)
+    return publisher
+
+
+def credits_of(setting: Settings) -> dict[str, str]:
+    return {
+        "credit.reader_channel": setting.reader_channel,
+        "credit.channel_queue": setting.channel_queue,
+        "credit.queue_store": setting.queue_store,
+    }
+
+
+def words(setting: Settings) -> str:
+    """What differs from the default."""
+    told = [f"{name.removeprefix('credit.')} {value}" for name, value in credits_of(setting).items()]
+    usual = [f"{name.removeprefix('credit.')} {value}" for name, value in credits_of(Settings()).items()]
+    found = [one for one in told if one not in usual]
+    if setting.prefetch is not None:
+        found.append(f"prefetch {setting.prefetch}")
+    if setting.stop >= 0:
+        found.append(f"stop {setting.stop}")
+    return ", ".join(found) or "default"
+
+
+def table(lines: Sequence[Line]) -> str:
+    text = [
+        "| scenario | setting | msg/s, twin | measured | | p99 ms, twin | measured | | held, twin | measured | |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for line in lines:
+        cells = [line.scenario, line.setting]
+        for name, predicted, measured in line.figures():
+            shown = "{:,.2f}" if name == "p99 ms" else "{:,.0f}"
+            cells += [shown.format(predicted), shown.format(measured), error_text(name, predicted, measured)]
+        text.append("| " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def error_text(name: str, predicted: float, measured: float) -> str:
+    if not is_told(name, predicted, measured):
+        return "small"
+    error = predicted / measured - 1
+    return f"{error:+.0%}" if abs(error) <= NEAR else f"**{error:+.0%}**"
+
+
+def is_told(name: str, predicted: float, measured: float) -> bool:
+    """A few hundred messages come and go within a turn; between turns, when the broker can be asked, they are gone."""
+    return measured > 0 and not (name == "held" and max(predicted, measured) < SMALL_HELD)
+
+
+def verdict(lines: Sequence[Line]) -> str:
+    figures = [figure for line in lines for figure in line.figures() if is_told(*figure)]
+    near = sum(abs(predicted / measured - 1) <= NEAR for _, predicted, measured in figures)
+    return f"{near} of {len(figures)} predictions are within {NEAR:.0%} of what was measured"
+
+
+def _as_json(line: Line) -> dict[str, Any]:
+    return {
+        "setting": line.setting,
+        "predicted": asdict(line.predicted),
+        "measured": [asdict(one) for one in line.measured],
+    }
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("scenarios", nargs="*", help="by name; without any, all")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each run")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--tries", type=int, default=TRIES, help="for each round, until one is quiet")
+    parser.add_argument("--again", type=Path, help="such a directory: predict again, measure nothing")
+    parser.add_argument("--keep", type=Path, help="a directory for events and measurements, to fit again later")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

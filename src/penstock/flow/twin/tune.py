@@ -1,0 +1,111 @@
+"""Tune: a fitted plant, once more, against what a whole load was seen to do.
+
+Service times tell what each stage takes. Two things they do not tell: what is in nobody's turns (the kernel's part of
+sockets, the event loop, threads that wait for the interpreter), and how soon clients answer. Both show in what a load
+did at the settings of that time: CPU time per message, and throughput where the CPU was not the limit. So the plant's
+costs are scaled as one until the twin's CPU time per message is that of the broker, and then the time that sleepers
+need to wake is raised, or on a busy machine the time without a core lowered, until its throughput is. What the twin
+says of any other setting is a prediction.
+Upstream: fit.py.  Downstream: simulate.py. Not here: which load it was (who calls knows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from penstock.flow.twin.plant import Cost, Load, Plant, Settings
+from penstock.flow.twin.simulate import simulate
+
+SCALINGS: Final = 3
+SCALE_MAX: Final = 4.0  # beyond that the load is not the one that was measured
+HALVINGS: Final = 7
+WAKE_MAX_US: Final = 20_000.0
+NEAR: Final = 0.03  # nearer than that is near enough
+
+
+def tune(
+    plant: Plant,
+    load: Load,
+    settings: Settings,
+    throughput: float,
+    cpu_us: float | None = None,
+    seconds: float = 0.6,
+    seed: int = 0,
+) -> Plant:
+    """The plant that shows this throughput with this load and these settings, and this much CPU time per message."""
+    if throughput <= 0:
+        return plant
+    if cpu_us is not None and cpu_us > 0:
+        for _ in range(SCALINGS):
+            seen = simulate(plant, load, settings, seconds, seed)
+            if seen.throughput <= 0 or seen.cpu <= 0:
+                return plant
+            scale = cpu_us / (seen.cpu * 1e6 / seen.throughput)
+            if abs(scale - 1) < NEAR:
+                break
+            plant = scaled(plant, min(SCALE_MAX, max(1 / SCALE_MAX, scale)))
+    return _with_waking(plant, load, settings, throughput, seconds, seed)
+
+
+def _with_waking(plant: Plant, load: Load, settings: Settings, throughput: float, seconds: float, seed: int) -> Plant:
+    """Where the twin is faster than the broker was, clients and threads wake later; where it is slower on a busy
+    machine, some of the waiting for a core was in time that nobody missed."""
+
+    def waking(wake_us: float) -> Plant:
+        return replace(plant, wake_us=wake_us)
+
+    def sharing(part: float) -> Plant:
+        return replace(plant, stolen=plant.stolen * part)
+
+    def is_faster(found: Plant) -> bool:
+        return simulate(found, load, settings, seconds, seed).throughput > throughput
+
+    seen = simulate(plant, load, settings, seconds, seed).throughput
+    if abs(seen / throughput - 1) <= NEAR:
+        return plant
+    if seen < throughput:
+        return _between(sharing, is_faster, 0.0, 1.0) if plant.stolen > 0 else plant
+    high = plant.wake_us
+    while is_faster(waking(high)):
+        high *= 2
+        if high > WAKE_MAX_US:
+            return plant  # no wait explains it: the publishers send less than the load says
+    return _between(waking, is_faster, high / 2, high)
+
+
+def _between(make: Callable[[float], Plant], is_faster: Callable[[Plant], bool], low: float, high: float) -> Plant:
+    """The plant at the point from which on, upwards, it is not faster any more."""
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if is_faster(make(middle)):
+            low = middle
+        else:
+            high = middle
+    return make((low + high) / 2)
+
+
+def scaled(plant: Plant, scale: float) -> Plant:
+    """All that takes CPU time takes so many times as much."""
+
+    def cost(one: Cost) -> Cost:
+        return Cost(one.turn_us * scale, one.message_us * scale)
+
+    return replace(
+        plant,
+        read=cost(plant.read),
+        reader=cost(plant.reader),
+        channel=cost(plant.channel),
+        queue=cost(plant.queue),
+        deliver=cost(plant.deliver),
+        ack=cost(plant.ack),
+        settle=cost(plant.settle),
+        confirm=cost(plant.confirm),
+        store=cost(plant.store),
+        synced=cost(plant.synced),
+        write=cost(plant.write),
+        loop_us=plant.loop_us * scale,
+        byte_us=plant.byte_us * scale,
+        write_out_byte_us=plant.write_out_byte_us * scale,
+    )

@@ -1,0 +1,199 @@
+"""Fitting the twin: from rows of the tables to what the broker's work costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from penstock.flow.twin import Load, Plant, Publishers, fit, simulate, tune
+from penstock.flow.twin.fit import intervals, solve, sync_quantiles
+from penstock.flow.twin.machine import LONG_WAITS
+from penstock.flow.twin.plant import Consumers, Settings
+
+START = datetime(2026, 11, 16, tzinfo=UTC)
+PLANT = Plant()
+
+Row = dict[str, object]
+
+
+def rows(
+    kind: str,
+    seconds: Iterable[tuple[int, int, int, float]],
+    stage: str = "stage",
+    step_s: float = 1.0,
+) -> list[Row]:
+    """Samples of a stage that did so many turns, messages in and messages out in each second, for so many us."""
+    turns = received = sent = 0
+    busy = 0.0
+    found: list[Row] = []
+    for at, (more_turns, more_in, more_out, more_us) in enumerate([(0, 0, 0, 0.0), *seconds]):
+        turns, received, sent, busy = turns + more_turns, received + more_in, sent + more_out, busy + more_us
+        found.append(
+            {
+                "at": START + timedelta(seconds=at * step_s),
+                "stage": stage,
+                "kind": kind,
+                "turns": turns,
+                "received": received,
+                "sent": sent,
+                "busy_us": round(busy),
+            }
+        )
+    return found
+
+
+def worked(turn_us: float, message_us: float, batches: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, float]]:
+    return [(turns, count, count, turns * turn_us + count * message_us) for turns, count in batches]
+
+
+def test_seconds_with_different_batches_tell_turns_from_messages() -> None:
+    batches = [(100, 40_000), (2000, 40_000), (500, 90_000), (5000, 50_000)]
+    plant = fit(rows("channel", worked(21.0, 0.33, batches)))
+    assert plant.channel.turn_us == pytest.approx(21.0, rel=0.1)
+    assert plant.channel.message_us == pytest.approx(0.33, rel=0.1)
+
+
+def test_with_batches_all_alike_the_sum_is_kept_and_the_prior_splits_it() -> None:
+    plant = fit(rows("channel", worked(0.0, 1.0, [(1000, 100_000)] * 4)))
+    cost = plant.channel
+    assert cost.turn_us * 1000 + cost.message_us * 100_000 == pytest.approx(100_000, rel=0.05)
+    assert cost.turn_us / cost.message_us == pytest.approx(PLANT.channel.turn_us / PLANT.channel.message_us, rel=0.05)
+
+
+def test_a_queue_has_costs_for_messages_in_and_for_messages_out() -> None:
+    seconds = [
+        (turns, arrived, given, turns * 30.0 + arrived * 0.1 + given * 0.8)
+        for turns, arrived, given in [(100, 90_000, 0), (200, 10_000, 90_000), (3000, 50_000, 50_000), (900, 0, 70_000)]
+    ]
+    plant = fit(rows("queue", seconds))
+    assert plant.queue.message_us == pytest.approx(0.1, rel=0.15)
+    assert plant.deliver.message_us + plant.settle.message_us == pytest.approx(0.8, rel=0.1)
+    assert plant.queue.turn_us + plant.deliver.turn_us == pytest.approx(30.0, rel=0.2)
+
+
+def test_nothing_measured_is_the_prior() -> None:
+    assert fit([]) == PLANT
+    assert fit([], [], [], prior=Plant(loop_us=99.0)) == Plant(loop_us=99.0)
+
+
+def test_counters_that_went_back_and_gaps_are_no_intervals() -> None:
+    before = rows("channel", worked(10.0, 1.0, [(10, 1000)] * 2))
+    later = START + timedelta(seconds=100)
+    again = [row | {"at": later + timedelta(seconds=at)} for at, row in enumerate(before)]
+    assert len(intervals(before + again)) == 4  # two each; not the hundred seconds between, nor the restart
+    restarted = [row | {"at": START + timedelta(seconds=3 + at)} for at, row in enumerate(before)]
+    assert len(intervals(before + restarted)) == 4
+
+
+def test_samples_of_brokers_that_do_not_time_their_turns_are_left_out() -> None:
+    old = [row | {"busy_us": None, "turns": None} for row in rows("channel", worked(10.0, 1.0, [(10, 1000)]))]
+    assert fit(old) == PLANT
+
+
+def test_a_delay_on_purpose_is_no_work() -> None:
+    seconds = [
+        (turns, count, 0, us + count * 50.0) for turns, count, _, us in worked(20.0, 0.5, [(90, 9000), (20, 9000)])
+    ]
+    plant = fit(rows("channel", seconds), settings={"faults.channel_delay_us": "50"})
+    assert plant.channel_delay_us == 50
+    assert plant.channel.message_us < 2
+
+
+def test_what_samples_do_not_tell_is_the_rest_of_the_cpu_time() -> None:
+    seconds = worked(20.0, 0.2, [(1000, 100_000), (3000, 120_000)])
+    samples = rows("queue", seconds)
+    sampled_us = sum(us for *_, us in seconds)
+
+    def rest(more_us: float) -> Plant:
+        resources: list[Row] = [
+            {"at": START, "cpu_us": 0},
+            {"at": START + timedelta(seconds=2), "cpu_us": sampled_us + more_us},
+        ]
+        return fit(samples, resources=resources)
+
+    little, much = rest(150_000), rest(225_000)
+    assert much.loop_us == pytest.approx(1.5 * little.loop_us, rel=0.1)
+    assert much.write.turn_us == pytest.approx(1.5 * little.write.turn_us, rel=0.1)
+    assert much.queue == little.queue
+
+
+def test_time_without_a_core_is_not_work_but_is_known() -> None:
+    samples = rows("channel", worked(40.0, 2.0, [(100, 10_000), (900, 10_000)]))
+    end = START + timedelta(seconds=2)
+    resources: list[Row] = [
+        {"at": START, "cpu_us": 0, "wait_us": 0, "waits": 0},
+        {"at": end, "cpu_us": 500_000, "wait_us": 500_000, "waits": 250},
+    ]
+    plant = fit(samples, resources=resources)
+    assert 1.0 <= plant.channel.message_us < 2.0  # a part of what the clock on the wall says
+    assert plant.stolen == pytest.approx(1.0)
+    assert plant.steal_us == pytest.approx(2000.0 / LONG_WAITS)
+
+
+def test_sync_times_come_from_percentiles() -> None:
+    row: Row = {"count": 100, "mean_us": 520, "p50_us": 400, "p95_us": 1000, "p99_us": 2000, "longest_us": 9000}
+    quantiles = sync_quantiles([row])
+    assert quantiles == tuple(sorted(quantiles))
+    assert quantiles[len(quantiles) // 2] == pytest.approx(400, rel=0.05)
+    assert quantiles[-1] == 9000
+
+
+def test_sync_times_come_from_histograms_and_keep_their_mean() -> None:
+    row: Row = {"count": 10, "duration_us": 7000, "longest_us": 2000, "histogram": {"1000": 9, "2500": 1}}
+    quantiles = sync_quantiles([row])
+    assert sum(quantiles) / len(quantiles) == pytest.approx(700, rel=0.1)
+    assert sync_quantiles([]) == ()
+    assert sync_quantiles([{"count": 0}]) == ()
+
+
+def test_more_rows_never_make_a_cost_negative() -> None:
+    odd = [(100, 1000, 0, 50_000.0), (1000, 100_000, 0, 50_000.0), (10, 200_000, 0, 60_000.0)]
+    plant = fit(rows("channel", odd))
+    assert plant.channel.turn_us >= 0
+    assert plant.channel.message_us >= 0
+
+
+def test_solving_finds_the_factors_of_exact_rows() -> None:
+    wanted = (3.0, 0.5)
+    found = [(10.0, 100.0), (100.0, 20.0), (40.0, 40.0)] * 20
+    goals = [sum(x * w for x, w in zip(row, wanted, strict=True)) for row in found]
+    assert solve(found, goals, (1.0, 1.0)) == pytest.approx(wanted, rel=0.05)
+
+
+def test_a_fitted_plant_predicts() -> None:
+    plant = fit(rows("channel", worked(100.0, 5.0, [(100, 40_000), (2000, 40_000)])))
+    load = Load(Publishers(window=1000), Consumers(acks=False))
+    slow, usual = (simulate(one, load, Settings(), 0.2).throughput for one in (plant, PLANT))
+    assert slow < 0.5 * usual
+
+
+# Tuning: what the whole load was seen to do.
+
+LOAD = Load(Publishers(window=1000), Consumers(acks=False))
+
+
+def test_tuned_costs_give_the_cpu_time_that_was_measured() -> None:
+    usual = simulate(PLANT, LOAD, Settings(), 0.3)
+    cpu_us = 1.5 * usual.cpu * 1e6 / usual.throughput
+    seen = simulate(tune(PLANT, LOAD, Settings(), usual.throughput, cpu_us), LOAD, Settings(), 0.3)
+    assert seen.cpu * 1e6 / seen.throughput == pytest.approx(cpu_us, rel=0.1)
+
+
+def test_a_load_slower_than_its_cpu_time_explains_has_clients_that_wake_later() -> None:
+    usual = simulate(PLANT, LOAD, Settings(), 0.3)
+    plant = tune(PLANT, LOAD, Settings(), usual.throughput / 3)
+    assert plant.wake_us > 2 * PLANT.wake_us
+    assert simulate(plant, LOAD, Settings(), 0.6).throughput == pytest.approx(usual.throughput / 3, rel=0.1)
+
+
+def test_nothing_is_tuned_to_a_load_that_did_nothing() -> None:
+    assert tune(PLANT, LOAD, Settings(), 0.0, 1.0) == PLANT
+
+
+def test_a_publisher_that_sends_less_than_it_is_said_to_is_not_explained_by_waiting() -> None:
+    assert (
+        tune(PLANT, Load(Publishers(rate=10_000, block=10), Consumers(wake=1)), Settings(), 1.0).wake_us
+        == PLANT.wake_us
+    )
