@@ -112,7 +112,7 @@ def worst_first(found: Iterable[Verdict]) -> list[Verdict]:
 
 def _verdict(state: State, shares: Shares, connection: StageState, ways: list[Way]) -> Verdict:
     way = ways[0] if ways else Way((connection.id,), 0.0)
-    cause = _cause(state, way) if ways else UNKNOWN
+    cause = cause_of(state, way) if ways else UNKNOWN
     also = tuple(other.bottleneck for other in ways[1:] if other.weight >= ALSO_SHARE * way.weight)
     case = Case(
         state=state,
@@ -143,7 +143,8 @@ def _verdict(state: State, shares: Shares, connection: StageState, ways: list[Wa
     )
 
 
-def _cause(state: State, way: Way) -> str:
+def cause_of(state: State, way: Way) -> str:
+    """By what is at the end of it."""
     end = way.bottleneck
     if end.startswith(ALARM):
         source = end[len(ALARM) :]
