@@ -1,4 +1,4 @@
-"""Command line: `penstock serve`, `penstock definitions`, `penstock perf`; for a running broker, what is in console/.
+"""Command line: `penstock serve`, `up`, `definitions`, `perf`, `pipeline`; for a running broker, what is in console/.
 
 A user's mistake is one line on stderr and a non-zero exit.
 """
@@ -20,7 +20,9 @@ from penstock.console.top import top
 from penstock.console.why import why
 from penstock.definitionscommand import definitions
 from penstock.perf.command import perf
+from penstock.pipeline.command import pipeline
 from penstock.streamcommand import stream
+from penstock.up.command import up
 
 if TYPE_CHECKING:
     from penstock.server import Server
@@ -117,10 +119,11 @@ def _shown(host: str) -> str:
 
 def commands() -> typer.Typer:
     """All of the command line."""
-    for command in (perf, status, why, top):
+    for command in (up, perf, status, why, top):
         app.command()(command)
     for name, group in GROUPS.items():
         app.add_typer(group, name=name)
+    app.add_typer(pipeline(), name="pipeline")
     return app
 
 

@@ -37,6 +37,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "cli": EVERYTHING,
     "definitionscommand": EVERYTHING,  # a part of the command line
     "streamcommand": frozenset({"amqp", "client"}),  # a part of the command line
+    "pipeline": frozenset({"amqp", "client", "console", "flow", "spark"}),  # a part of the command line: jobs on Spark
+    "up": frozenset({"amqp", "client", "config"}),  # a part of the command line: starts the other parts as processes
     "console": frozenset(),  # a part of the command line: talks to a running broker over its HTTP API
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),
@@ -52,15 +54,16 @@ ARROWS: dict[str, frozenset[str]] = {
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "pamqp": frozenset({"amqp"}),
     "uvloop": frozenset({"net", "server"}),
-    "typer": frozenset({"cli", "console", "definitionscommand", "perf", "streamcommand"}),
+    "typer": frozenset({"cli", "console", "definitionscommand", "perf", "pipeline", "streamcommand", "up"}),
     "click": frozenset({"cli"}),
-    "rich": frozenset({"cli", "console", "perf", "streamcommand"}),
+    "rich": frozenset({"cli", "console", "perf", "pipeline", "streamcommand"}),
     "starlette": frozenset({"management"}),
     "uvicorn": frozenset({"management", "server"}),
     "h11": frozenset({"management"}),
     "msgspec": frozenset({"management"}),
     "prometheus_client": frozenset({"management"}),
     "pyspark": frozenset({"spark"}),
+    "py4j": frozenset({"spark"}),  # pyspark's way to its JVM: what it raises when that is gone
     "pyarrow": frozenset({"spark"}),
     "numpy": frozenset({"spark"}),
     "pandas": frozenset({"spark"}),

@@ -1,17 +1,22 @@
 """Session: a SparkSession on this machine, with the settings that streaming from a broker does well with.
 
 `local_session` starts one; a program that builds its own calls `prepare` first, which finds Java and Python for Spark.
+`opened` is for a command whose user names the master: here the same, on a cluster with the cluster's settings.
 Upstream: examples, tests, the pipeline's commands.  Downstream: pyspark, and register for the format "amqp".
 Not here: where Java comes from (java.py); clusters, whose settings are their owners' (docs/spark.md).
 """
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from penstock.spark import register
+from penstock.spark.complaint import Complaint
 from penstock.spark.java import ensure_java
 
 # Setting, value, and why.
@@ -64,3 +69,42 @@ def local_session(app: str = "penstock", cores: int | None = None, memory: str =
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+# What any session of ours has: the others of SETTINGS are for a session on one machine.
+ANYWHERE = frozenset({"spark.sql.streaming.checkpointFileManagerClass", "spark.ui.showConsoleProgress"})
+LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)\])?")
+REMOTE = re.compile(r"(?:spark|k8s|mesos)://.+|yarn")
+CLUSTER_SHUFFLES = "8"  # tables of a micro-batch are small: 200 tasks, Spark's default, would only wait for each other
+
+
+def session(app: str, master: str, memory: str = "1g", **config: str) -> SparkSession:
+    """A session at this master: local[*], local[2], spark://host:7077 …; a word that names none is a Complaint."""
+    here = LOCAL.fullmatch(master)
+    if here is not None:
+        cores = os.cpu_count() if here[1] == "*" else int(here[1] or 1)
+        return local_session(app, cores, memory, **config)
+    if not REMOTE.fullmatch(master):
+        raise Complaint(f"{master!r} is no master of Spark: local[*], local[2], spark://host:7077")
+    prepare()
+    given = {name: value for name, value, _ in SETTINGS if name in ANYWHERE}
+    given |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
+    given |= {"spark.sql.shuffle.partitions": CLUSTER_SHUFFLES, **config}
+    options = [option for option, _ in JAVA_OPTIONS]
+    given["spark.driver.extraJavaOptions"] = " ".join([*options, given.get("spark.driver.extraJavaOptions", "")])
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    register(found)
+    return found
+
+
+@contextmanager
+def opened(app: str, master: str = "local[*]", memory: str = "1g", **config: str) -> Iterator[SparkSession]:
+    """`session`, stopped at the end."""
+    found = session(app, master, memory, **config)
+    try:
+        yield found
+    finally:
+        found.stop()

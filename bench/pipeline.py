@@ -1,0 +1,286 @@
+"""The flow pipeline: does it keep up, how late is a row, and what do many events cost: `make pipelinebench`.
+
+    emitted    events a second that a broker writes at full load (penstock perf, several scenarios)
+    sustained  events a second that the streaming job takes from a stream that is full of them, on local[2]
+    delay      from a block's end to its row in the tables, with events coming at ten times what was emitted
+    batch      seconds of a rebuild over 1e5, 1e6 and 1e7 events: seconds for each million
+
+Prints Markdown and writes bench/results/pipeline.json. --small does the same with few events, to see that it runs.
+Not here: the made-up events (madeevents.py).
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from brokers import end_with_us, fail, running_penstock, tell
+from madeevents import BEGIN_US, MadeBroker, made, write_archive
+
+from penstock.amqp.method import QueueDeclare, QueueDeclareOk
+from penstock.amqp.properties import PERSISTENT, Properties, encode_properties
+from penstock.client.connection import Connection
+from penstock.client.publisher import Publisher
+from penstock.client.stream import offsets
+from penstock.client.uri import parse_uri
+
+try:
+    import pyspark
+
+    from penstock.spark.flowjob import SMALL_CONFIG, FlowJob, FlowSettings, rebuild
+    from penstock.spark.ledger import Ledger
+    from penstock.spark.session import local_session
+except ImportError as error:
+    fail(f"{error}: the pipeline is measured with what `make setup` installs", 2)
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+STREAM = "penstock.events"
+TIMES = 10  # what the pipeline must keep up with: so many times what the broker emits
+LOADS = ("acks", "pairs", "persistent")
+SILENT = {"events.enabled": "false"}  # the stream is ours to write
+PROPERTIES = encode_properties(Properties(delivery_mode=PERSISTENT, content_type="application/json"))
+PUBLISHERS = 5  # of the made-up broker: two hundred events a second
+POLL_S = 0.02
+WARM_UP = 4000  # events
+HOUR_US = 3_600_000_000
+MEMORY = "2g"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    load_s: float
+    prefilled: int
+    paced_s: float
+    batches: tuple[int, ...]
+
+
+WHOLE = Sizes(20.0, 1_000_000, 120.0, (100_000, 1_000_000, 10_000_000))
+SMALL = Sizes(6.0, 5_000, 20.0, (10_000, 30_000))
+
+
+@dataclass(slots=True)
+class Figures:
+    """All that was measured."""
+
+    emitted_per_s: dict[str, float]
+    sustained_per_s: float
+    sustained_paced_per_s: float
+    paced_per_s: float
+    delay_p50_s: float
+    delay_p99_s: float
+    batch_s: dict[int, float]
+
+
+def emitted(load: str, seconds: float) -> float:
+    """Events a second while this load is on."""
+    with running_penstock() as broker:
+        command = [sys.executable, "-m", "penstock", "perf", load, "--uri", broker.uri, "--seconds", str(seconds)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        before = after = None
+        while process.poll() is None:
+            time.sleep(1.0)
+            now = (time.monotonic(), next_offset(broker.uri))
+            before = before or now
+            after = now
+        assert before is not None, "the load ended at once"
+        assert after is not None
+        return (after[1] - before[1]) / max(after[0] - before[0], 1e-9)
+
+
+def next_offset(uri: str) -> int:
+    with Connection.connect(parse_uri(uri)) as connection:
+        return offsets(connection.open_channel(), STREAM).next
+
+
+@contextmanager
+def silent_broker() -> Iterator[str]:
+    """A broker that leaves the events stream to us; its address."""
+    with running_penstock(SILENT) as broker:
+        with Connection.connect(parse_uri(broker.uri)) as connection:
+            channel = connection.open_channel()
+            channel.call(QueueDeclare(STREAM, durable=True, arguments={"x-queue-type": "stream"}), QueueDeclareOk)
+        yield broker.uri
+
+
+def fill(uri: str, count: int, begin_us: int) -> None:
+    with Connection.connect(parse_uri(uri)) as connection:
+        publisher = Publisher(connection.open_channel(), 5000)
+        for _, body in made(count, PUBLISHERS, begin_us=begin_us):
+            publisher.publish("", STREAM, PROPERTIES, body.encode())
+        publisher.flush()
+
+
+def sustained(spark: "pyspark.sql.SparkSession", count: int, directory: Path) -> float:
+    """Events a second from a full stream, the JVM warm."""
+    with silent_broker() as uri:
+        with Ledger(directory).writing() as ledger:
+            # The first batches warm the JVM up, and are not counted.
+            fill(uri, WARM_UP, BEGIN_US)
+            FlowJob(spark, ledger, FlowSettings(uri, directory, batch_events=WARM_UP // 4)).run(once=True)
+            fill(uri, count, BEGIN_US + HOUR_US)
+            began_s = time.perf_counter()
+            FlowJob(spark, ledger, FlowSettings(uri, directory)).run(once=True)
+            took_s = time.perf_counter() - began_s
+            assert ledger.rows("events") == WARM_UP + count, "events are missing or double"
+        return count / took_s
+
+
+class Paced(threading.Thread):
+    """Publishes events as they happen, so many a second; knows when each of them happened."""
+
+    def __init__(self, uri: str, per_s: float, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.happened: list[float] = []  # by offset
+        self.ends: list[int] = []  # offsets of those that end a block
+        self._uri = uri
+        self._per_s = per_s
+        self._seconds = seconds
+
+    def run(self) -> None:
+        began_s = time.time()
+        broker = MadeBroker(PUBLISHERS, begin_us=0)
+        second: list[tuple[int, str]] = []
+        with Connection.connect(parse_uri(self._uri)) as connection:
+            publisher = Publisher(connection.open_channel(), 5000)
+            while (now := time.time()) < began_s + self._seconds:
+                for _ in range(int((now - began_s) * self._per_s) - len(self.happened)):
+                    if not second:
+                        second = list(reversed(broker.second()))
+                    at_us, body = second.pop()
+                    if '"unblocked"' in body:
+                        self.ends.append(len(self.happened))
+                    self.happened.append(now)
+                    body = body.replace(f'"at_us":{at_us}', f'"at_us":{int(now * 1e6)}', 1)
+                    publisher.publish("", STREAM, PROPERTIES, body.encode())
+                publisher.flush()
+                time.sleep(POLL_S)
+
+
+def delays(
+    spark: "pyspark.sql.SparkSession", per_s: float, seconds: float, directory: Path
+) -> tuple[float, list[float]]:
+    """Events a second that came and were taken; and for each end of a block the seconds until its row was committed."""
+    with silent_broker() as uri:
+        feed = Paced(uri, per_s, seconds)
+        with Ledger(directory).writing() as ledger:
+            job = FlowJob(spark, ledger, FlowSettings(uri, directory))
+            runner = threading.Thread(target=job.run, daemon=True)
+            runner.start()
+            began_s = time.time()
+            feed.start()
+            seen: list[tuple[float, int]] = []  # when, up to which offset
+            while feed.is_alive() or not seen or seen[-1][1] < len(feed.happened):
+                mark = ledger.manifest().marks.get(STREAM, 0)
+                if not seen or mark > seen[-1][1]:
+                    seen.append((time.time(), mark))
+                assert runner.is_alive(), "the job ended by itself"
+                time.sleep(POLL_S)
+            rate = len(feed.happened) / (time.time() - began_s)
+            job.stop()
+            runner.join()
+    found = []
+    commits = iter(seen)
+    at, mark = next(commits)
+    for offset in feed.ends:
+        while mark <= offset:
+            at, mark = next(commits)
+        # A query's first batch waits for Spark's workers to start.
+        if feed.happened[offset] > began_s + seconds / 4:
+            found.append(at - feed.happened[offset])
+    return rate, found
+
+
+def batch(spark: "pyspark.sql.SparkSession", count: int, directory: Path) -> float:
+    """Seconds of a rebuild over so many events."""
+    archive = directory / "archive"
+    write_archive(archive, count, PUBLISHERS)
+    with Ledger(directory / "tables").writing() as ledger:
+        began_s = time.perf_counter()
+        done = rebuild(spark, ledger, 10, archive)
+        took_s = time.perf_counter() - began_s
+    assert done.events == count, f"{done.events} of {count} events"
+    return took_s
+
+
+def measured(sizes: Sizes, scratch: Path) -> Figures:
+    tell("what a broker emits at full load")
+    loads = {load: emitted(load, sizes.load_s) for load in LOADS}
+    most = max(loads.values())
+    spark = local_session("pipeline bench", 2, MEMORY, **SMALL_CONFIG)
+    try:
+        tell(f"{sizes.prefilled:,} events from a full stream")
+        rate = sustained(spark, sizes.prefilled, scratch / "full")
+        tell(f"{TIMES * most:,.0f} events a second for {sizes.paced_s:g} s")
+        paced, found = delays(spark, TIMES * most, sizes.paced_s, scratch / "paced")
+    finally:
+        spark.stop()
+    # Millions of rows want the compiler that a micro-batch does without.
+    config = {name: value for name, value in SMALL_CONFIG.items() if "JavaOptions" not in name}
+    spark = local_session("pipeline bench", 2, MEMORY, **config)
+    try:
+        batches = {}
+        for count in (sizes.batches[0], *sizes.batches):  # the first twice: the JVM is cold
+            tell(f"a rebuild over {count:,} events")
+            with tempfile.TemporaryDirectory(dir=scratch) as name:
+                batches[count] = batch(spark, count, Path(name))
+    finally:
+        spark.stop()
+    quantiles = statistics.quantiles(found, n=100)
+    return Figures(loads, rate, paced, TIMES * most, quantiles[49], quantiles[98], batches)
+
+
+def shown(figures: Figures) -> list[str]:
+    most = max(figures.emitted_per_s.values())
+    lines = ["| what | figure |", "| --- | --- |"]
+    for load, rate in figures.emitted_per_s.items():
+        lines.append(f"| a broker under `perf {load}` emits | {rate:,.0f} events/s |")
+    lines += [
+        f"| the pipeline on local[2], from a full stream | {figures.sustained_per_s:,.0f} events/s, "
+        f"{figures.sustained_per_s / most:,.0f} times that |",
+        f"| paced at {figures.paced_per_s:,.0f} events/s | {figures.sustained_paced_per_s:,.0f} events/s taken |",
+        f"| from a block's end to its row | p50 {figures.delay_p50_s:.1f} s, p99 {figures.delay_p99_s:.1f} s |",
+        "",
+        "| events in a batch | s | s per million |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {count:,} | {took_s:.1f} | {took_s / count * 1e6:.1f} |" for count, took_s in figures.batch_s.items()]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="few events: to see that it runs")
+    parser.add_argument("--output", type=Path, help="where the figures go; --small writes none without it")
+    options = parser.parse_args()
+    end_with_us()
+    with tempfile.TemporaryDirectory(prefix="penstock-pipeline-") as name:
+        figures = measured(SMALL if options.small else WHOLE, Path(name))
+    for line in shown(figures):
+        print(line)
+    most = max(figures.emitted_per_s.values())
+    kept_up = figures.sustained_per_s >= TIMES * most
+    print(f"\nThe pipeline {'keeps' if kept_up else 'DOES NOT keep'} up with {TIMES} times what the broker emits.")
+    output = options.output or (None if options.small else RESULTS / "pipeline.json")
+    if output is not None:
+        document = {
+            "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "pyspark": pyspark.__version__},
+            "figures": asdict(figures),
+        }
+        output.parent.mkdir(exist_ok=True)
+        output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    sys.exit(0 if kept_up else 1)
+
+
+if __name__ == "__main__":
+    main()

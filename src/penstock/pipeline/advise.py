@@ -1,0 +1,267 @@
+"""`penstock pipeline advise`: which settings would serve the measured load better, why, and what they did if applied.
+
+Upstream: command.py.  Downstream: spark/advice/; console/site.py for the running broker.
+Spark is stopped before anything is applied: it must not take the cores that are measured.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from penstock.client.uri import parse_uri
+from penstock.console.site import JsonOption, Site, SiteError
+from penstock.pipeline.common import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    DEFAULT_URI,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+    UriOption,
+    fail,
+    one_line,
+)
+from penstock.pipeline.stopping import SIGNALS, Stopping
+
+HTTP_PORT = 15672
+SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SETTINGS_MAX = 100_000
+GOALS = ("throughput", "latency", "memory", "balanced")
+
+
+def advise(
+    uri: UriOption = DEFAULT_URI,
+    tables: TablesOption = DEFAULT_TABLES,
+    since: Annotated[str, typer.Option(help="How much of the newest that the tables have: 30s, 10m, 2h.")] = "10m",
+    subject: Annotated[str, typer.Option("--for", help="Only the load of this connection or queue.")] = "",
+    settings: Annotated[int, typer.Option(help="How many settings are simulated.")] = 2000,
+    goal: Annotated[str, typer.Option(help="throughput, latency, memory or balanced.")] = "balanced",
+    apply: Annotated[bool, typer.Option("--apply", help="Set the best at run time and measure the change.")] = False,
+    measure: Annotated[str, typer.Option(help="With --apply: how long before and after are measured.")] = "10s",
+    rollback: Annotated[
+        bool,
+        typer.Option(
+            "--rollback-if-worse/--keep", help="With --apply: set the old values again if throughput fell by 5 %."
+        ),
+    ] = True,
+    management: Annotated[
+        str | None,
+        typer.Option(
+            envvar="PENSTOCK_URL",
+            help="The broker's HTTP API, http://user:password@host:port; by default port 15672 on the host of --uri.",
+        ),
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="section.key=value: what is set, where the HTTP API cannot be asked."),
+    ] = None,
+    master: MasterOption = DEFAULT_MASTER,
+    memory: MemoryOption = DEFAULT_MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which credit, prefetch and watermarks would serve the measured load better, and why."""
+    with one_line():
+        over_s, measure_s = _seconds("--since", since), _seconds("--measure", measure)
+        if goal not in GOALS:
+            fail(f"--goal {goal}: there are {', '.join(GOALS)}")
+        if not 2 <= settings <= SETTINGS_MAX:
+            fail(f"--settings {settings}: 2 to {SETTINGS_MAX}")
+        known = _given(given or [])
+        from penstock.spark.advice.adviser import advise as run
+        from penstock.spark.advice.adviser import last_change, study, write
+        from penstock.spark.advice.clients import ask
+        from penstock.spark.ledger import Ledger
+        from penstock.spark.session import opened
+
+        ledger = Ledger(tables)
+        ledger.newest()  # no tables: said before anybody is asked and anything is started
+        site, clients, note = _site(uri, management), None, ""
+        try:
+            try:
+                clients = ask(site)
+            except SiteError as error:
+                if management is not None or apply:
+                    raise
+                note = f"{error}; so the broker's settings are taken to be the defaults (--management, --set)"
+            found = study(ledger, over_s, subject, clients, known, last_change(tables))
+            with ExitStack() as stack:
+                steps = stack.enter_context(_steps())
+                spark = stack.enter_context(opened("penstock advise", master, memory))
+                steps.listen()
+                advice = run(spark, found, goal, settings, steps)
+            document = advice.document(note)
+            if not as_json:
+                _show(document)
+            if apply and advice.to_apply:
+                document |= _applied(site, advice.to_apply, measure_s, rollback)
+            write(tables, document)
+            if as_json:
+                print(json.dumps(document, ensure_ascii=False, indent=2))
+            elif apply:
+                _show_change(document)
+        except SiteError as error:
+            fail(str(error))
+        except KeyboardInterrupt:
+            print("penstock: interrupted: no advice was written, and the settings are as they were", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+def _site(uri: str, management: str | None) -> Site:
+    """The running broker's HTTP API: the one that was named, or the usual one on the host of the address."""
+    if management is not None:
+        return Site(management)
+    address = parse_uri(uri)
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return Site(f"http://{quote(address.user, safe='')}:{quote(address.password, safe='')}@{host}:{HTTP_PORT}")
+
+
+def _applied(site: Site, wanted: dict[str, str], measure_s: float, rollback: bool) -> dict[str, object]:
+    from penstock.spark.advice.change import apply
+
+    with _steps() as steps:
+        change = apply(
+            site, wanted, measure_s, rollback, lambda what, done, whole: steps(f"measured {what}", done, whole)
+        )
+    return change.document()
+
+
+class _Steps:
+    """One line of progress for each thing that is under way; and where a stop that was asked for is heard."""
+
+    def __init__(self, progress: Progress, stopping: Stopping) -> None:
+        self._progress = progress
+        self._stopping = stopping
+        self._tasks: dict[str, TaskID] = {}
+
+    def listen(self) -> None:
+        """Again, after Spark has started."""
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints pages where a signal meets a call
+        self._stopping.listen()
+
+    def __call__(self, what: str, done: float, whole: float) -> None:
+        if self._stopping.event.is_set():
+            raise KeyboardInterrupt
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=whole)
+        self._progress.update(self._tasks[what], completed=done, total=whole)
+
+
+@contextmanager
+def _steps() -> Iterator[_Steps]:
+    """Progress on stderr, and only where somebody looks.
+
+    Signals are heard between steps: in the middle of a call to Spark they would print pages.
+    """
+    console = Console(stderr=True)
+    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    stopping = Stopping()
+    try:
+        with Progress(
+            TextColumn("{task.description:>16}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        ) as progress:
+            yield _Steps(progress, stopping)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+def _show(document: dict[str, Any]) -> None:
+    """The document for people; the report and the page show the same."""
+    from penstock.spark.advice.words import bytes_in_words
+
+    console = Console(highlight=False)
+    console.print(f"Load: {document['scenario']}.", markup=False)
+    table = Table(box=SIMPLE, pad_edge=False)
+    for column in ("", "setting"):
+        table.add_column(column, no_wrap=True)
+    for column in ("messages/s", "p99", "memory"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_row("measured", "as it is", f"{document['observed']['throughput']:,.0f}", "", "")
+    for one in ({**document["current"], "name": "predicted", "settings": {}}, *document["options"]):
+        shown = "\n".join(f"{name} = {value}" for name, value in one["settings"].items()) or "as it is"
+        latency, size = _ms(one["p99_ms"]), bytes_in_words(one["memory_bytes"])
+        table.add_row(one["name"], shown, f"{one['throughput']:,.0f}", latency, size)
+    console.print(table)
+    for one in document["options"]:
+        console.print(f"For {one['name']}: {one['why']}", markup=False)
+    if not document["options"]:
+        console.print(document["sentence"], markup=False)
+    for line in document["cures"]:
+        console.print(line, markup=False)
+    if any(not name.startswith("credit.") for one in document["options"] for name in one["settings"]):
+        console.print(
+            "Prefetch is set by consumers (basic.qos), marks by a policy or by the queue's arguments: they are advised "
+            "here, and never applied."
+        )
+    for line in document["notes"]:
+        console.print(f"Note: {line}.", markup=False)
+    console.print(
+        f"{document['simulated']:,} settings simulated in {document['seconds']:.0f} s; what differs by less than "
+        f"{100 * document['error']:.0f} % is taken for the same.",
+        markup=False,
+    )
+
+
+def _show_change(document: dict[str, Any]) -> None:
+    applied = document.get("applied")
+    if applied is None:
+        print("Nothing was set.")
+        return
+    shown = ", ".join(f"{name} = {value}" for name, value in applied["settings"].items())
+    print(f"Set: {shown}. It counts until the broker stops.")
+    left = [name for name in document["options"][0]["settings"] if name not in applied["settings"]]
+    if left:
+        print(f"Not set, as they are not the broker's to set: {', '.join(left)}.")
+    print(applied["sentence"])
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 10 else f"{value:.2g} ms"
+
+
+def _seconds(option: str, text: str) -> float:
+    found = SPAN.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        fail(f"{option} {text}: a time looks like 30s, 10m, 2h")
+    return float(found[1]) * UNITS[found[2] or "s"]
+
+
+def _given(texts: list[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--set {text}: it looks like credit.queue_store=2000,500")
+        pairs[name.strip()] = value.strip()
+    return pairs

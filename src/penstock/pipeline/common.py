@@ -1,0 +1,68 @@
+"""What the pipeline's verbs share: their options, and a user's mistake as one line.
+
+Upstream: the verbs beside it.  Downstream: penstock.spark, only when a verb runs.
+Not here: the Spark session (spark/session.py:opened).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from penstock.client.error import ClientError
+from penstock.client.uri import UriError
+
+DEFAULT_URI = "amqp://guest:guest@127.0.0.1:5672"
+DEFAULT_TABLES = Path("tables")
+DEFAULT_MASTER = "local[*]"
+DEFAULT_MEMORY = "1g"
+
+UriOption = Annotated[
+    str, typer.Option(envvar="PENSTOCK_URI", help="The broker: amqp://user:password@host:port/vhost.")
+]
+TablesOption = Annotated[Path, typer.Option(help="The directory of the tables; executors must see the same path.")]
+MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.")]
+MemoryOption = Annotated[str, typer.Option(help="Heap of Spark's driver, and on a cluster of each executor, as 1g.")]
+
+EXTRA = 'this needs Spark: pip install "penstock[spark]"'
+SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "py4j"})
+
+
+def fail(text: str) -> NoReturn:
+    """One line on stderr, exit 1."""
+    print(f"penstock: {text}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Around all that a verb does: what a user can cause is one line; a bug of ours keeps its traceback.
+
+    Expected are errors of the client and of addresses, OSError, spark/complaint.py's Complaint, Spark's own errors, and
+    that Spark is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SPARK_PACKAGES:
+            raise
+        fail(EXTRA)
+    except (ClientError, UriError) as error:
+        fail(str(error))
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        fail(f"{named}{error.strerror or error}")
+    except typer.Exit:
+        raise
+    except Exception as error:
+        from penstock.spark.complaint import line_of
+
+        text = line_of(error)
+        if text is None:
+            raise
+        fail(text)

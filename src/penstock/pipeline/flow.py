@@ -1,0 +1,96 @@
+"""`penstock pipeline flow`: the events stream into the tables of the flow, for ever, once, or all over again.
+
+Upstream: command.py.  Downstream: spark/flowjob/.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from penstock.pipeline.common import (
+    DEFAULT_MASTER,
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    DEFAULT_URI,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+    UriOption,
+    fail,
+    one_line,
+)
+
+
+def flow(
+    uri: UriOption = DEFAULT_URI,
+    tables: TablesOption = DEFAULT_TABLES,
+    master: MasterOption = DEFAULT_MASTER,
+    memory: MemoryOption = DEFAULT_MEMORY,
+    window_s: Annotated[int, typer.Option("--window", help="Seconds of a window of the derived tables.")] = 10,
+    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Derive all tables from all events again, and end.")
+    ] = False,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--from", help="With --rebuild: Parquet of an archive, instead of the tables' events."),
+    ] = None,
+    keep_days: Annotated[int, typer.Option(help="Days that derived tables are kept.")] = 30,
+    keep_event_days: Annotated[int, typer.Option(help="Days that events are kept.")] = 7,
+    progress_s: Annotated[float, typer.Option("--progress", help="Seconds between two lines about the work.")] = 60.0,
+) -> None:
+    """Derive the tables of the flow from the broker's events until told to stop (SIGTERM, Ctrl-C)."""
+    if archive is not None and not rebuild:
+        fail("--from goes with --rebuild")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _give_up if rebuild or once else _leave)
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s flow: %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("penstock.spark").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its tracebacks; what went wrong is said by the job
+    with one_line():
+        from penstock.spark.flowjob import CONFIG, SMALL_CONFIG, FlowJob, FlowSettings
+        from penstock.spark.flowjob import rebuild as rebuild_tables
+        from penstock.spark.ledger import Ledger
+        from penstock.spark.session import opened
+
+        settings = FlowSettings(
+            uri, tables.absolute(), window_s, trigger_s, keep_days, keep_event_days, progress_s=progress_s
+        )
+        settings.check()
+        config = CONFIG if rebuild else SMALL_CONFIG
+        with Ledger(settings.tables).writing() as ledger, opened("penstock flow", master, memory, **config) as spark:
+            if rebuild:
+                done = rebuild_tables(spark, ledger, window_s, archive)
+                failures = sum(done.failures.values())
+                print(f"rebuilt: {done.events:,} events, {done.rows:,} rows, {failures:,} quality failures")
+                return
+            job = FlowJob(spark, ledger, settings)
+
+            def stop(number: int, frame: FrameType | None) -> None:
+                job.stop()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, stop)
+            words = f"windows of {window_s} s, {'once' if once else f'every {trigger_s:g} s'}, Spark at {master}"
+            job.run(once, lambda: print(f"pipeline ready: tables {settings.tables}, {words}", flush=True))
+            if once and job.stopping.is_set():
+                fail("interrupted: not all that was there is in the tables; the next run goes on")
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    """Whoever waits for the end of the work must not take this for it."""
+    print("penstock: interrupted: the tables are as they were", file=sys.stderr)
+    sys.exit(1)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """A signal while Spark starts: there is nothing to finish yet."""
+    sys.exit(0)

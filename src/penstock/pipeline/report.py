@@ -1,0 +1,66 @@
+"""`penstock pipeline report`: the tables as one HTML file that needs nothing else. No Spark runs for it.
+
+Upstream: command.py.  Downstream: spark/report/.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.pipeline.common import DEFAULT_TABLES, TablesOption, fail, one_line
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+BACK_S_MAX = 3660 * 86_400  # ten years: what is longer is a slip of the finger
+DEFAULT_FILE = Path("report.html")
+DEFAULT_SINCE = "1h"
+
+
+def report(
+    tables: TablesOption = DEFAULT_TABLES,
+    to: Annotated[Path, typer.Option(help="The file to write.")] = DEFAULT_FILE,
+    since: Annotated[
+        str, typer.Option(help="From when: 15m, 1h, 7d before the end, or 2026-03-04T14:00 (UTC).")
+    ] = DEFAULT_SINCE,
+    until: Annotated[str, typer.Option(help="Until when: a time as above, or 10m ago; else the newest there is.")] = "",
+) -> None:
+    """Write one HTML file: what held whom back, for how long, what to do; with charts of the tables."""
+    with one_line():
+        from penstock.spark.ledger import Ledger
+        from penstock.spark.report.digest import WINDOW_S, digest, read_advice
+        from penstock.spark.report.html import page
+
+        ledger = Ledger(tables)
+        newest = ledger.newest()
+        if newest is None:
+            fail(f"there is nothing in {tables} yet: penstock pipeline flow fills it")
+        window_s = ledger.window_s or WINDOW_S
+        end = moment(until, newest + timedelta(seconds=window_s), "--until")
+        begin = moment(since, end, "--since")
+        if begin >= end:
+            fail(f"--since {since}: that is not before the end, {end:%Y-%m-%dT%H:%M} UTC")
+        found = digest(ledger, begin, end, window_s, advice=read_advice(tables))
+        to.write_text(page(found, int(time.time() * 1000)), encoding="utf-8", errors="replace")
+        print(f"{to}: {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC. {found['summary'][0]['text']}")
+
+
+def moment(text: str, end: datetime, option: str) -> datetime:
+    """A time as such, or so long before `end`; empty is `end`."""
+    if not text:
+        return end
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is not None:
+        back_s = int(found[1]) * UNITS_S[found[2]]
+        if back_s > BACK_S_MAX:
+            fail(f"{option} {text}: that is more than ten years")
+        return end - timedelta(seconds=back_s)
+    try:
+        at = datetime.fromisoformat(text)
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        fail(f"{option} {text}: not a time; as in 15m, 1h, 7d or 2026-03-04T14:00")

@@ -1,0 +1,18 @@
+"""The flow job: the events of a broker into the tables of the flow.
+
+    job.py       the streaming query: start, watch, start again, stop; compaction, retention and the page after commits
+    batch.py     one micro-batch: events -> derive -> check -> one commit
+    recent.py    what the next windows begin with, in memory
+    gathered.py  many small DataFrames by one job of Spark
+    own.py       sessions with the settings that few rows, or many, do well with
+    lookups.py   what PySpark asks its JVM for again and again, asked for once
+    progress.py  the line for operators
+    rebuild.py   all tables from all events at once
+
+Not here: what the tables are (spark/tables/), where they lie (spark/ledger/).
+"""
+
+from penstock.spark.flowjob.job import CONFIG, SMALL_CONFIG, FlowJob, FlowSettings
+from penstock.spark.flowjob.rebuild import rebuild
+
+__all__ = ["CONFIG", "SMALL_CONFIG", "FlowJob", "FlowSettings", "rebuild"]

@@ -1,0 +1,113 @@
+"""Rebuild: all tables from all events at once, by the same functions as the stream: tables/derive.py.
+
+The events are those of the ledger; or an archive's, Parquet with `body` and `offset` as `penstock pipeline archive`
+writes it, which then take the place of the ledger's events. All tables change in one commit; until then whoever reads
+has the old ones. Spark writes the files, where the rows are: this is the way for ten million events and for clusters.
+Upstream: job.py, pipeline/flow.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.spark.complaint import Complaint
+from penstock.spark.flowjob.batch import (
+    EVENTS_STREAM,
+    LAST,
+    NEWEST,
+    Clock,
+    Done,
+    added,
+    failures_of,
+    fingerprint,
+    stamped,
+)
+from penstock.spark.flowjob.gathered import gathered
+from penstock.spark.flowjob.own import large_session
+from penstock.spark.flowjob.recent import shaped
+from penstock.spark.ledger import Change, Ledger, replace
+from penstock.spark.tables import quality
+from penstock.spark.tables.derive import Inputs, derive
+from penstock.spark.tables.events import parse, unique
+from penstock.spark.tables.schema import schema
+from penstock.spark.tables.windows import day, floor_us, timestamp
+
+REBUILT = -1  # the number of the batch in `quality`
+NEEDED = ("body", "offset")  # of an archive
+
+
+def rebuild(spark: SparkSession, ledger: Ledger, window_s: int, archive: Path | None = None) -> Done:
+    """All over again; the ledger is open for writing."""
+    spark = large_session(spark)
+    done = Done(REBUILT)
+    clock = Clock(done.took_s)
+    changes: list[Change] = []
+    if archive is not None:
+        staged = ledger.staging / "archive"
+        unique(parse(read_archive(spark, archive), window_s)).write.mode("overwrite").parquet(str(staged))
+        events = spark.read.schema(schema("events")).parquet(str(staged))
+        changes.append(replace("events", events))
+    else:
+        if not ledger.rows("events"):
+            raise Complaint(f"there are no events in {ledger.root} to rebuild from; --from names an archive")
+        events = sliced(ledger.read(spark, "events"), window_s)
+        if window_s != ledger.window_s:
+            changes.append(replace("events", events))
+    clock.lap("parse")
+    found = events.agg(F.count("*"), F.max("offset"), F.unix_micros(F.max(F.when(~F.col("late"), F.col("at"))))).first()
+    assert found is not None
+    count, offset, newest_us = found
+    done.events = count
+    empty = Inputs(events, *(spark.createDataFrame([], schema(name)) for name in ("open", "depth", "resources")))
+    shared: list[DataFrame] = []
+
+    def keep(frame: DataFrame) -> DataFrame:
+        shared.append(frame.persist(StorageLevel.DISK_ONLY))
+        return frame
+
+    marks = {} if newest_us is None else {NEWEST: newest_us}
+    if archive is not None and offset is not None:
+        marks[EVENTS_STREAM] = offset + 1
+        last = events.filter(F.col("offset") == offset).select("body").first()
+        marks[LAST] = fingerprint(last[0] if last is not None else None)
+    try:
+        changes += [replace(name, frame) for name, frame in derive(empty, window_s, None, keep).items()]
+        ledger.commit(None, changes, marks=marks, window_s=window_s)
+    finally:
+        for frame in shared:
+            frame.unpersist()
+    clock.lap("derive")
+    # Now from the files: the tables are not derived a second time for it.
+    checks = {name: quality.checks(name, ledger.read(spark, name)) for name in ledger.tables() if name != "quality"}
+    judged = added(pa.concat_tables(shaped(rows, "quality") for rows in gathered(checks).values()))
+    ledger.commit(None, [replace("quality", stamped(judged, REBUILT))])
+    done.failures = failures_of(judged)
+    done.rows = sum(ledger.rows(name) for name in ledger.tables() if name not in ("events", "quality"))
+    clock.lap("check")
+    return done
+
+
+def read_archive(spark: SparkSession, directory: Path) -> DataFrame:
+    """Rows as the source gives them."""
+    if not directory.is_dir():
+        raise Complaint(f"there is no archive in {directory}")
+    try:
+        rows = spark.read.parquet(str(directory))
+    except AnalysisException:
+        raise Complaint(f"there is no archive in {directory}: no Parquet files") from None
+    missing = [name for name in NEEDED if name not in rows.columns]
+    if missing:
+        raise Complaint(f"the archive in {directory} has no column {missing[0]}: it needs {' and '.join(NEEDED)}")
+    return rows
+
+
+def sliced(events: DataFrame, window_s: int) -> DataFrame:
+    """The same events, with windows of this length."""
+    window = timestamp(floor_us(F.unix_micros("at"), window_s))
+    return events.withColumn("window", window).withColumn("day", day(F.col("window")))

@@ -1,0 +1,115 @@
+"""The flow job on a cluster: Spark's standalone master and two workers as processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.session import prepare
+from tests.spark.flowsite import SILENT, declare_events, derived_rows, differences, offsets_of, publish_events
+from tests.spark.histories import History
+from tests.wire.live import ROOT, ServeProcess, serve_environment
+from tests.wire.waiting import wait_until
+
+SECONDS = 12
+WINDOW_S = 5
+START_S = 120.0
+JOB_S = 600.0
+STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[str]:
+    """A master and two workers of one core each; its address. All of it is gone at the end."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    prepare()
+    environment = {
+        **serve_environment(),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *words: str) -> Path:
+        log = directory / f"{name}.log"
+        with log.open("wb") as out:
+            command = [str(home / "bin" / "spark-class"), *words]
+            # A group of its own: what it starts ends with it.
+            processes.append(
+                subprocess.Popen(
+                    command, stdout=out, stderr=out, env=environment, cwd=directory, start_new_session=True
+                )
+            )
+        return log
+
+    try:
+        master = "org.apache.spark.deploy.master.Master"
+        log = start("master", master, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        found = wait_until(lambda: STARTED.search(log.read_text()), START_S, "the master's address")
+        assert found is not None
+        uri = found[1]
+        for number in (1, 2):
+            worker = "org.apache.spark.deploy.worker.Worker"
+            words = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", "1", "--memory", "700m")
+            one = start(f"worker{number}", worker, *words, "--work-dir", str(directory / f"work{number}"), uri)
+            wait_until(partial(says, one, "registered with master"), START_S, "a worker is registered")
+        yield uri
+    finally:
+        for process in processes:
+            try:
+                os.killpg(process.pid, 9)
+            except ProcessLookupError:
+                continue
+        for process in processes:
+            process.wait(60)
+
+
+def says(log: Path, text: str) -> bool:
+    return text in log.read_text()
+
+
+def run_job(uri: str, tables: Path, master: str) -> None:
+    command = [sys.executable, "-m", "penstock", "pipeline", "flow", "--once", "--uri", uri, "--tables", str(tables)]
+    run = subprocess.run(
+        [*command, "--master", master, "--window", str(WINDOW_S), "--memory", "600m"],
+        capture_output=True,
+        text=True,
+        env=serve_environment({"SPARK_LOCAL_IP": "127.0.0.1"}),
+        cwd=ROOT,
+        timeout=JOB_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+
+
+@pytest.mark.timeout(1500)
+def test_a_cluster_makes_the_same_tables_as_one_machine(tmp_path: Path):
+    broker = ServeProcess(tmp_path, *SILENT)
+    assert broker.port, broker.log
+    try:
+        declare_events(broker.uri)
+        bodies = [json.dumps(event) for event in History(3, SECONDS).events]
+        publish_events(broker.uri, bodies)
+        with cluster(tmp_path) as master:
+            run_job(broker.uri, tmp_path / "cluster", master)
+            workers = "".join((tmp_path / f"worker{number}.log").read_text() for number in (1, 2))
+        assert "Asked to launch executor" in workers
+        run_job(broker.uri, tmp_path / "local", "local[2]")
+    finally:
+        broker.kill()
+    assert offsets_of(tmp_path / "cluster") == list(range(len(bodies)))
+    assert not differences(derived_rows(tmp_path / "local"), derived_rows(tmp_path / "cluster"))

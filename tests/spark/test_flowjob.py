@@ -1,0 +1,221 @@
+"""The flow job: events become tables batch by batch, the same tables that all of them at once would make."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pytest
+
+from penstock.spark.complaint import Complaint
+from penstock.spark.ledger import Ledger, append
+from tests.spark.flowsite import (
+    SILENT,
+    declare_events,
+    derived_rows,
+    differences,
+    next_offset,
+    offsets_of,
+    publish_events,
+)
+from tests.spark.histories import History
+from tests.wire.live import ROOT, ServeProcess, serve_environment
+from tests.wire.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS = 40
+WINDOW_S = 5
+
+
+def bodies_of(seed: int, seconds: int) -> list[str]:
+    return [json.dumps(event) for event in History(seed, seconds).events]
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    """A broker whose events stream is this module's to write."""
+    process = ServeProcess(tmp_path_factory.mktemp("silent"), *SILENT)
+    assert process.port, process.log
+    declare_events(process.uri)
+    yield process
+    process.kill()
+
+
+@pytest.fixture(scope="module")
+def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables made of a history in several batches, by two jobs one after the other."""
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+
+    root = tmp_path_factory.mktemp("streamed")
+    bodies = bodies_of(7, SECONDS)
+    half = len(bodies) // 2
+    for part in (bodies[:half], bodies[half:]):
+        publish_events(silent.uri, part)
+        with Ledger(root).writing() as ledger:
+            FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=half - 50)).run(once=True)
+    return root
+
+
+def test_every_event_is_there_once(streamed: Path, silent: ServeProcess):
+    assert offsets_of(streamed) == list(range(next_offset(silent.uri)))
+
+
+def test_batches_make_the_tables_that_all_events_at_once_make(spark: SparkSession, streamed: Path, tmp_path: Path):
+    from penstock.spark.flowjob import rebuild
+
+    with Ledger(tmp_path).writing() as ledger:
+        ledger.commit(None, [append("events", Ledger(streamed).arrow("events"))], window_s=WINDOW_S)
+        done = rebuild(spark, ledger, WINDOW_S)
+    assert done.events == len(offsets_of(streamed))
+    made = derived_rows(tmp_path)
+    assert sum(map(len, made.values())) > 100
+    assert not differences(made, derived_rows(streamed))
+
+
+def test_quality_counts_each_row_of_a_table_once_for_each_of_its_rules(streamed: Path):
+    ledger = Ledger(streamed)
+    quality = ledger.arrow("quality")
+    assert set(quality["table"].to_pylist()) <= set(ledger.tables())
+    for name in ("events", "samples", "blocks"):
+        of_table = quality.filter(pc.equal(quality["table"], name))
+        for rule in of_table["rule"].unique().to_pylist():
+            counted = pc.sum(of_table.filter(pc.equal(of_table["rule"], rule))["rows"]).as_py()
+            assert counted == ledger.rows(name), (name, rule)
+
+
+def test_the_page_is_written_beside_the_tables(streamed: Path):
+    page = json.loads((streamed / "page.json").read_text("utf-8"))
+    assert page["ranges"]
+
+
+def test_a_job_on_tables_that_have_everything_adds_nothing(spark: SparkSession, streamed: Path, silent: ServeProcess):
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+
+    before = offsets_of(streamed)
+    with Ledger(streamed).writing() as ledger:
+        FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, WINDOW_S)).run(once=True)
+    assert offsets_of(streamed) == before
+
+
+def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, silent: ServeProcess, tmp_path: Path):
+    from penstock.spark.flowjob import FlowJob, FlowSettings, rebuild
+
+    with Ledger(streamed).writing() as ledger:
+        with pytest.raises(Complaint, match="have windows of 5 s: say --window 5, or --rebuild --window 7 once"):
+            FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 7)).run(once=True)
+        with pytest.raises(Complaint, match="--window is 1 to 600 seconds, not 0"):
+            FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 0))
+    with Ledger(tmp_path).writing() as ledger:
+        with pytest.raises(Complaint, match=r"there are no events in .* to rebuild from"):
+            rebuild(spark, ledger, WINDOW_S)
+        with pytest.raises(Complaint, match="there is no archive in"):
+            rebuild(spark, ledger, WINDOW_S, tmp_path / "nowhere")
+
+
+def test_tables_of_another_broker_are_refused(spark: SparkSession, streamed: Path, broker: ServeProcess):
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+
+    with Ledger(streamed).writing() as ledger:
+        known = ledger.manifest().marks["penstock.events"]
+        assert next_offset(broker.uri) < known
+        with pytest.raises(Complaint, match="it is another broker's, so name another directory"):
+            FlowJob(spark, ledger, FlowSettings(broker.uri, streamed, WINDOW_S)).run(once=True)
+
+
+def test_the_line_for_operators_has_what_happened_since_the_last_one():
+    from penstock.spark.flowjob.batch import Done
+    from penstock.spark.flowjob.progress import Progress
+
+    progress = Progress(60, clock=lambda: 0.0)
+    assert progress.line(0, now=True) is None, "nothing happened"
+    progress.add(Done(1, 300, 2, 40, None, {"blocks: its end was told": 3}, {"parse": 0.5, "derive": 1.0}))
+    assert progress.line(0) is None, "not due yet"
+    line = progress.line(7, now=True)
+    assert line == (
+        "1 batches, 300 events, 40 rows, slowest 1.5 s, behind by 7, 2 late, "
+        "3 quality failures (blocks: its end was told: 3)"
+    )
+    assert progress.line(7, now=True) is None
+
+
+def test_a_clock_that_was_set_back_does_not_make_everything_late(tmp_path: Path):
+    from datetime import UTC, datetime, timedelta
+
+    import pyarrow as pa
+
+    from penstock.spark.flowjob.batch import FlowBatch
+    from penstock.spark.ledger.manifest import micros
+
+    def events(*minutes: int) -> pa.Table:
+        at = [datetime(2026, 11, 16, 12, tzinfo=UTC) + timedelta(minutes=one) for one in minutes]
+        return pa.table(
+            {
+                "offset": pa.array(range(len(at)), pa.int64()),
+                "at": pa.array(at, pa.timestamp("us", tz="UTC")),
+                "late": pa.array([False] * len(at)),
+            }
+        )
+
+    batch = FlowBatch(None, Ledger(tmp_path), 10)  # type: ignore[arg-type]
+    known = micros(datetime(2026, 11, 16, 12, tzinfo=UTC))
+    read, newest = batch._new(events(-30, -5, 1), known)
+    assert read["late"].to_pylist() == [True, False, False]
+    assert newest == known + 60_000_000
+    read, newest = batch._new(events(-30, -29), known)
+    assert read["late"].to_pylist() == [False, False]
+    assert newest == known - 29 * 60_000_000
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", "pipeline", "flow", "--master", "local[2]", *words]
+
+
+def test_a_broker_that_is_not_there_is_one_line_and_exit_1(tmp_path: Path):
+    run = subprocess.run(
+        command("--uri", "amqp://127.0.0.1:1", "--tables", str(tmp_path / "tables")),
+        capture_output=True,
+        text=True,
+        env=serve_environment(),
+        cwd=ROOT,
+        check=False,
+    )
+    lines = [line for line in run.stderr.splitlines() if line.startswith("penstock: ")]
+    assert run.returncode == 1
+    assert len(lines) == 1, run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_the_command_says_when_it_is_ready_and_stops_with_exit_0(broker: ServeProcess, tmp_path: Path):
+    """Of a real broker: its own events become rows."""
+    tables = tmp_path / "tables"
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            command("--tables", str(tables), "--window", "1"),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=serve_environment({"PENSTOCK_URI": broker.uri}),
+            cwd=ROOT,
+        )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("pipeline ready: tables "), (tmp_path / "log").read_text()
+        manifest = tables / "_ledger" / "manifest.json"
+        wait_until(manifest.exists, 300, "the first commit")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0, (tmp_path / "log").read_text()
+        process.stdout.close()
+    finally:
+        process.kill()
+        process.wait(60)
+    found = offsets_of(tables)
+    assert found == list(range(len(found)))
+    assert "Traceback" not in (tmp_path / "log").read_text()
