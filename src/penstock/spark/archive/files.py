@@ -1,0 +1,269 @@
+"""Archive files: the directory of an archive. Plain Parquet for all readers, and each batch in it once.
+
+    DIR/day=2026-11-16/batch-0000000012-00000.parquet     the table; any reader of Parquet reads it
+    DIR/_archive.json        whose messages these are, with which options, and the schema
+    DIR/_commit.json         the last change: which batch, and which files go where
+    DIR/_staging, _checkpoint, _spool, _lock              readers pass over names that begin with _
+
+A batch is written below _staging and synced; then _commit.json names its files and their places; then they are moved.
+A crash before the second step leaves nothing, and Spark brings the batch again; a crash behind it leaves moves to be
+made, which is the first thing the next run does. A batch at or below the one in _commit.json is not written again.
+Compaction is a change of the same kind: a file comes, and those it was made of go.
+Upstream: job.py.  Used by replay/ to read.  Not here: rows (rows.py), merging (compact.py).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet
+from pyspark.sql.types import StructType
+
+from penstock.spark.archive.lock import Lock, Taken, write_synced
+from penstock.spark.archive.rows import SOURCE_COLUMNS
+from penstock.spark.complaint import Complaint
+from penstock.spark.ledger import disk
+
+LABEL: Final = "_archive.json"
+COMMIT: Final = "_commit.json"
+STAGING: Final = "_staging"
+CHECKPOINT: Final = "_checkpoint"
+SPOOL: Final = "_spool"
+LOCK: Final = "_lock"
+VERSION: Final = 1
+SUFFIX: Final = ".parquet"
+LOCK_WAIT_S: Final = 15.0  # a run that was killed may leave a process that is just ending
+
+# How the options are called in a complaint.
+WORDS: Final = {
+    "kind": "kind of source",
+    "name": "source",
+    "vhost": "vhost",
+    "columns": "--columns",
+    "partition_by": "--partition-by",
+    "json": "--json",
+    "keep_body": "--keep-body",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Whose messages an archive holds, and with which options: all runs must have the same."""
+
+    kind: str  # stream or queue
+    name: str
+    vhost: str
+    columns: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    json: str | None  # as it was given: "infer", or names and types
+    keep_body: bool
+    fields: str | None = None  # the schema of bodies, as Spark writes one; None: not parsed
+    schema: str = ""  # of the table
+    names: tuple[tuple[str, str], ...] = ()  # JSON fields and their columns
+
+    def differs(self, other: Label) -> str | None:
+        """The first thing in which a run with `other` would be another archive, as a clause."""
+        for name, word in WORDS.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                return f"{word} {_shown(mine)}, not {_shown(theirs)}"
+        return None
+
+    def table_schema(self) -> StructType:
+        return StructType.fromJson(json.loads(self.schema))
+
+    def body_fields(self) -> StructType | None:
+        return StructType.fromJson(json.loads(self.fields)) if self.fields is not None else None
+
+
+@dataclass(slots=True)
+class Commit:
+    """The last change of the directory, and the sums so far."""
+
+    batch: int = -1
+    query: str = ""  # whose batch that is: Spark's id of the checkpoint
+    rows: int = 0  # in all
+    unparsed: int = 0  # in all
+    adds: list[tuple[str, str]] = field(default_factory=list)  # below _staging, below DIR
+    removes: list[str] = field(default_factory=list)
+
+
+class ArchiveFiles:
+    """The directory of one archive, for the job that writes it; locked from its making until `close`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        if not (root / LABEL).exists():
+            strange = next((one.name for one in sorted(root.iterdir()) if not one.name.startswith("_")), None)
+            if strange is not None:
+                raise Complaint(f"{root} is no archive, but has {strange} in it; name an empty or a new directory")
+        try:
+            self._lock = Lock(root / LOCK, LOCK_WAIT_S)
+        except Taken:
+            raise Complaint(f"{root} is in use: another archive job writes there") from None
+        self._run = uuid.uuid4().hex
+        self.label = read_label(root)
+        self.commit = _read_commit(root)
+
+    def __repr__(self) -> str:
+        return f"<ArchiveFiles {self.root} batch={self.commit.batch} rows={self.commit.rows}>"
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def check(self, wanted: Label) -> None:
+        """Complaint if the directory belongs to another archive, or its checkpoint is not its own."""
+        if self.label is not None:
+            other = self.label.differs(wanted)
+            if other is not None:
+                raise Complaint(f"{self.root} belongs to another archive: {other}; name another directory")
+        found = checkpoint_id(self.root)
+        if self.commit.batch >= 0 and found != self.commit.query:
+            lost = "is gone" if not found else "is another query's"
+            raise Complaint(
+                f"{self.root}/{CHECKPOINT} {lost}: nobody can say what is archived already; name a new directory"
+            )
+
+    def write_label(self, label: Label) -> None:
+        self.label = label
+        write_synced(self.root / LABEL, json.dumps({"version": VERSION, **asdict(label)}, indent=1) + "\n")
+
+    def recover(self) -> None:
+        """Finish the last change, and forget what was never committed."""
+        self._apply()
+        disk.remove_tree(self.root / STAGING)
+
+    def has(self, batch: int) -> bool:
+        return batch <= self.commit.batch
+
+    def staged(self, name: str) -> Path:
+        """Where something is written before it counts. Of this run alone: a JVM that outlives a driver that was
+        killed may write on for a moment, and none of that must get among this run's files."""
+        path = self.root / STAGING / f"{name}-{self._run}"
+        disk.remove_tree(path)
+        return path
+
+    def put(self, batch: int, staged: Path, unparsed: int) -> int:
+        """This batch's files are part of the table from now on. The number of their rows."""
+        adds: list[tuple[str, str]] = []
+        rows = 0
+        for number, path in enumerate(sorted(staged.rglob(f"*{SUFFIX}"))):
+            count = pyarrow.parquet.read_metadata(path).num_rows
+            if not count:
+                continue  # Spark writes an empty file for an empty batch
+            rows += count
+            disk.sync(path)
+            place = path.parent.relative_to(staged) / f"batch-{batch:010d}-{number:05d}{SUFFIX}"
+            adds.append((path.relative_to(self.root / STAGING).as_posix(), place.as_posix()))
+        old = self.commit
+        query = checkpoint_id(self.root)
+        self._sync_checkpoint(batch)
+        self._change(Commit(batch, query, old.rows + rows, old.unparsed + unparsed, adds))
+        disk.remove_tree(staged)
+        return rows
+
+    def replace(self, merged: Path, place: str, removes: list[str]) -> None:
+        """Instead of these files there is one from now on, with the same rows."""
+        disk.sync(merged)
+        old = self.commit
+        adds = [(merged.relative_to(self.root / STAGING).as_posix(), place)]
+        self._change(Commit(old.batch, old.query, old.rows, old.unparsed, adds, removes))
+
+    def _sync_checkpoint(self, batch: int) -> None:
+        """Which messages a batch has, Spark wrote down and did not sync. It must outlive a loss of power if the batch
+        does: planned anew the same number could have more messages, and would be taken for done."""
+        own = self.root / CHECKPOINT
+        for path in (own / "metadata", own / "offsets" / str(batch), own / "offsets", own):
+            if path.exists():
+                disk.sync(path)
+
+    def settle(self) -> None:
+        """Finish the last change, should its moves have failed half way."""
+        self._apply()
+
+    def _change(self, commit: Commit) -> None:
+        self._apply()  # first: once the last change is overwritten nobody knows what is left of it
+        write_synced(self.root / COMMIT, json.dumps(asdict(commit)) + "\n")
+        self.commit = commit
+        self._apply()
+
+    def _apply(self) -> None:
+        """Make the moves that are not made yet. Once more changes nothing."""
+        places = set()
+        for staged, place in self.commit.adds:
+            source, target = self.root / STAGING / staged, self.root / place
+            if source.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                disk.rename(source, target)
+                places.add(target.parent)
+        for place in self.commit.removes:
+            disk.remove(self.root / place)
+        for one in places:
+            disk.sync(one)
+
+
+def read_label(root: Path) -> Label | None:
+    """None: this is no archive."""
+    path = root / LABEL
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if found.pop("version") != VERSION:
+            raise Complaint(f"{path} was written by a newer version")
+        return Label(
+            **{
+                **found,
+                "columns": tuple(found["columns"]),
+                "partition_by": tuple(found["partition_by"]),
+                "names": tuple((one, other) for one, other in found["names"]),
+            }
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Complaint(f"{path} cannot be read: {error}") from None
+
+
+def table_files(root: Path) -> list[str]:
+    """The table's files below `root`, in order, as if the last change were complete."""
+    commit = _read_commit(root)
+    gone = set(commit.removes)
+    found = []
+    for path in root.rglob(f"*{SUFFIX}"):
+        place = path.relative_to(root)
+        # As Spark does: a directory _x=1 is a value of the column _x.
+        hidden = any(part.startswith(("_", ".")) and "=" not in part for part in place.parts)
+        if not hidden and place.as_posix() not in gone:
+            found.append(place.as_posix())
+    return sorted(found)
+
+
+def checkpoint_id(root: Path) -> str:
+    """Spark's id of the query whose checkpoint is there; empty if there is none."""
+    try:
+        return str(json.loads((root / CHECKPOINT / "metadata").read_text("utf-8"))["id"])
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _read_commit(root: Path) -> Commit:
+    path = root / COMMIT
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        return Commit(**{**found, "adds": [(one, other) for one, other in found["adds"]]})
+    except FileNotFoundError:
+        return Commit()
+    except (ValueError, KeyError, TypeError) as error:
+        raise Complaint(f"{path} cannot be read: {error}") from None
+
+
+def _shown(value: object) -> str:
+    if value == SOURCE_COLUMNS:
+        return "all"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

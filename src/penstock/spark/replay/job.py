@@ -1,0 +1,347 @@
+"""Replay: `penstock pipeline replay`: a table back to an exchange, each key in order, paced by the broker.
+
+Upstream: pipeline/replay.py.  Downstream: table.py (rows), plan.py (lanes), lane.py (publishing).
+One job of Spark: shuffle by key, sort, publish; a task for each lane. Nothing is collected. The driver only looks at
+the checkpoint's marks and tells how it gets on. A job that fails after it got on, or while the broker is away, is
+started again: its lanes go on behind their marks, as they do in a new process after kill -9.
+Not here: confirms, blocks and lost connections (outlet.py), what is sent twice and dropped (encoder.py:Stamp).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.client.uri import parse_uri
+from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_exchange
+from penstock.spark.complaint import Complaint, first_line
+from penstock.spark.encoder import ColumnError, Plan, make_plan
+from penstock.spark.replay.lane import RESULT, Lane
+from penstock.spark.replay.plan import DUE, LANE, Route, check_route, default_order, laned, time_us
+from penstock.spark.replay.state import Begun, ReplayState, Terms
+from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table
+
+TELL_S: Final = 1.0  # between two lines of progress
+TELL_IDLE_S: Final = 30.0  # while nothing gets on: Spark sorts, the broker blocks, or no row is due
+LOOK_S: Final = 0.1
+STOP_S: Final = 10.0  # how long lanes may take to end by themselves: a blocked one does not
+LANES_MAX: Final = 1000
+# Of Arrow batches on their way to a lane: what a task holds of rows that are not sent yet.
+BATCH_ROWS: Final = 5_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+SHOWN: Final = 10
+CALLING: Final = "An error occurred while calling"
+OF_TASK: Final = re.compile(r"^.*\(TID \d+\) \([^)]*\): ")
+CLASSES: Final = re.compile(r"^:? ?(?:[\w.$]+(?:Exception|Error): )+")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says."""
+
+    uri: str
+    table: str
+    exchange: str
+    routing_key: str | None = None
+    key: str = "routing_key"
+    order_by: str | None = None
+    where: str | None = None
+    body: str = "body"
+    speed: float | None = None  # None: full
+    time: str = "timestamp"
+    checkpoint: Path | None = None
+    lanes: int | None = None
+    window: int = 1000
+    mandatory: bool = False
+    deduplicate: bool = True
+
+
+class Replay:
+    """One run. `prepare` needs no Spark; `run` or `show` do the work; `close` lets the checkpoint go."""
+
+    def __init__(self, wanted: Wanted, stop: threading.Event, say: Say, warn: Say) -> None:
+        if wanted.speed is not None and not wanted.speed > 0:
+            raise Complaint(f"--speed is above 0: 1 is as recorded, 2 twice as fast; not {wanted.speed:g}")
+        if wanted.window < 1:
+            raise Complaint(f"--window is 1 or more, not {wanted.window}")
+        if wanted.lanes is not None and not 1 <= wanted.lanes <= LANES_MAX:
+            raise Complaint(f"--lanes is 1 to {LANES_MAX}, not {wanted.lanes}")
+        self._wanted = wanted
+        self._uri = parse_uri(wanted.uri)
+        self._stop = stop
+        self._say = say
+        self._warn = warn
+        self._look = partial(look_for_exchange, exchange=wanted.exchange)
+        self._table: Table | None = None
+        self._state: ReplayState | None = None
+        self._own: Path | None = None  # without --checkpoint, until the end of this run
+
+    def __repr__(self) -> str:
+        return f"<Replay of {self._wanted.table} to exchange {self._wanted.exchange!r}>"
+
+    def prepare(self, connect: bool = True) -> bool:
+        """Look at table, checkpoint and broker. False: the job is to stop."""
+        self._table = find_table(self._wanted.table)
+        if not connect:
+            return True
+        if self._wanted.checkpoint is None:
+            self._own = Path(tempfile.mkdtemp(prefix="penstock-replay-"))
+        self._state = ReplayState((self._wanted.checkpoint or self._own or Path()).resolve())
+        self._state.hold()
+        return await_broker(self._uri, self._look, self._stop, self._warn)
+
+    def close(self) -> None:
+        if self._state is not None:
+            self._state.release()
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    def run(self, spark: SparkSession) -> int:
+        """Publish what is left. The number of rows that were confirmed in this run."""
+        table, state = self._table, self._state
+        assert table is not None
+        assert state is not None, "prepare comes first"
+        spark = spark.newSession()  # its settings are this job's alone
+        if spark.conf.get("spark.speculation", "false") == "true":
+            raise Complaint("a replay needs spark.speculation=false: two attempts of a lane would publish twice")
+        rows = read_table(spark, table)
+        terms = self._terms(table, self._order(rows))
+        begun = state.begun(terms)
+        if begun is None:
+            begun = self._begin(spark, table, rows, terms)
+            state.begin(terms, begun)
+        already = state.confirmed()
+        if already:
+            self._warn(f"going on: {already} of {begun.rows} rows are confirmed")
+        self._check_slots(spark, begun)
+        began_at = time.monotonic()
+        while state.confirmed() < begun.rows and not self._stop.is_set():
+            before, table = state.confirmed(), find_table(self._wanted.table)
+            rows = self._filtered(read_pinned(spark, table, begun.files, begun.last))
+            failure = self._publish(spark, rows, self._route(table, terms.order, begun), begun)
+            if failure is None or self._stop.is_set():
+                break
+            merged = table.exact and find_table(self._wanted.table).files != table.files
+            self._again_or_fail(failure, merged or state.confirmed() > before)
+        done = state.confirmed()
+        took_s = time.monotonic() - began_at
+        left = begun.rows - done
+        self._say(
+            f"{'done' if not left else 'stopped'}: {done - already} rows to exchange {self._wanted.exchange!r} in "
+            f"{took_s:.1f} s" + (f", {left} left" if left else "")
+        )
+        return done - already
+
+    def show(self, spark: SparkSession) -> None:
+        """What would be sent, and nothing of it."""
+        table = self._table
+        assert table is not None, "prepare comes first"
+        spark = spark.newSession()
+        rows = read_table(spark, table)
+        order = self._order(rows)
+        begun = self._begin(spark, table, rows, self._terms(table, order))
+        rows = self._filtered(rows)
+        route = self._route(table, order, begun)
+        messages = laned(rows, route, begun.first_us)
+        self._plan(messages)
+        keys = rows.select(F.count_distinct(self._wanted.key)).collect()[0][0]
+        self._say(
+            f"{begun.rows} rows of {table.name} ({len(table.files)} files) would go to exchange "
+            f"{self._wanted.exchange!r} at {self._uri}, {keys} keys in {begun.lanes} lanes, "
+            f"by {','.join(order)}, {self._told_span(begun)}"
+        )
+        shown = rows.orderBy(*order).limit(SHOWN)
+        one = laned(shown, self._route(table, order, begun, lanes=1), begun.first_us)
+        key = F.col("routing_key") if self._wanted.routing_key is None else F.lit(self._wanted.routing_key)
+        for row in one.select(key, F.length("body"), F.substring(F.col("body").cast("string"), 1, 60)).collect():
+            self._say(f"  {row[0]!r} {row[1]} bytes {row[2]!r}")
+        if begun.rows > SHOWN:
+            self._say(f"  and {begun.rows - SHOWN} more")
+
+    # Before it runs.
+
+    def _order(self, rows: DataFrame) -> tuple[str, ...]:
+        if self._wanted.order_by is None:
+            return default_order(rows.schema)
+        order = tuple(one.strip() for one in self._wanted.order_by.split(",") if one.strip())
+        if not order:
+            raise Complaint("--order-by names nothing")
+        return order
+
+    def _terms(self, table: Table, order: tuple[str, ...]) -> Terms:
+        wanted = self._wanted
+        when = wanted.time if wanted.speed is not None else None
+        return Terms(
+            table.name,
+            wanted.where,
+            wanted.exchange,
+            wanted.routing_key,
+            wanted.key,
+            order,
+            wanted.body,
+            wanted.deduplicate,
+            when,
+        )
+
+    def _filtered(self, rows: DataFrame) -> DataFrame:
+        if self._wanted.where is None:
+            return rows
+        try:
+            return rows.where(self._wanted.where)
+        except AnalysisException as error:
+            raise Complaint(f"--where: {first_line(str(error))}") from None
+
+    def _begin(self, spark: SparkSession, table: Table, rows: DataFrame, terms: Terms) -> Begun:
+        """Look at the table once: how many rows, and from when to when."""
+        files, ends = pinned(table, rows)
+        begun = Begun(uuid.uuid4().hex, self._wanted.lanes or 1, 0, files, ends, None, None)
+        check_route(rows.schema, self._route(table, terms.order, begun))
+        wanted = [F.count(F.lit(1))]
+        if terms.time is not None:
+            wanted += [F.min(time_us(terms.time)), F.max(time_us(terms.time))]
+        found = self._filtered(rows).agg(*wanted).collect()[0]
+        first, last = (found[1], found[2]) if terms.time is not None else (None, None)
+        if terms.time is not None and first is None and found[0]:
+            raise Complaint(f"--speed: no row has a time in the column {terms.time!r}; name another with --time")
+        # Asked for last: a cluster knows its cores when a job has run.
+        lanes = self._wanted.lanes or max(spark.sparkContext.defaultParallelism, 1)
+        return replace(begun, lanes=lanes, rows=found[0], first_us=first, last_us=last)
+
+    def _route(self, table: Table, order: tuple[str, ...], begun: Begun, lanes: int | None = None) -> Route:
+        wanted = self._wanted
+        when = wanted.time if wanted.speed is not None else None
+        exact = table.exact and order == ("offset", "partition")
+        return Route(
+            wanted.key,
+            order,
+            wanted.body,
+            wanted.routing_key,
+            self._uri.user,
+            when,
+            lanes or begun.lanes,
+            table.names,
+            exact,
+        )
+
+    def _check_slots(self, spark: SparkSession, begun: Begun) -> None:
+        context = spark.sparkContext
+        slots = context.defaultParallelism
+        if self._wanted.speed is None or begun.lanes <= slots:
+            return
+        text = f"at recorded speed all {begun.lanes} lanes must run at once, and Spark has {slots} cores"
+        if not (context.master or "").startswith("local"):  # its executors may still be coming
+            self._warn(f"{text} now; lanes that wait for one are late")
+            return
+        raise Complaint(f"{text} here; give it more (--master), or begin anew with fewer --lanes")
+
+    def _told_span(self, begun: Begun) -> str:
+        if self._wanted.speed is None or begun.first_us is None or begun.last_us is None:
+            return "at full speed"
+        return f"within {(begun.last_us - begun.first_us) / 1e6 / self._wanted.speed:.1f} s"
+
+    def _plan(self, messages: DataFrame) -> Plan:
+        try:
+            return make_plan(messages.drop(LANE, DUE).schema, self._wanted.exchange, self._wanted.routing_key)
+        except ColumnError as error:
+            raise Complaint(str(error)) from None
+
+    # While it runs.
+
+    def _publish(self, spark: SparkSession, rows: DataFrame, route: Route, begun: Begun) -> Exception | None:
+        """Run the job, tell how it gets on, and end it if it is to end. The error it failed with."""
+        assert self._state is not None
+        wanted, state = self._wanted, self._state
+        messages = laned(rows, route, begun.first_us)
+        # On the clock of the first run: what is late there is sent at once, what is to come keeps its distance.
+        marks = [mark.due_us for mark in state.marks() if mark.due_us is not None]
+        run = uuid.uuid4().hex
+        lane = Lane(
+            self._plan(messages),
+            self._uri,
+            wanted.window,
+            wanted.mandatory,
+            state.root,
+            begun.id,
+            run,
+            wanted.deduplicate,
+            wanted.speed,
+            max(marks, default=begun.first_us or 0),
+        )
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
+        job = _Job(spark, messages.mapInArrow(lane, RESULT), run)
+        job.start()
+        told_at, told = time.monotonic(), state.confirmed()
+        while not job.done.wait(LOOK_S) and not self._stop.is_set():
+            now = time.monotonic()
+            if now - told_at >= TELL_S:
+                confirmed = state.confirmed()
+                if confirmed > told or now - told_at >= TELL_IDLE_S:
+                    self._tell(confirmed, (confirmed - told) / (now - told_at), begun)
+                    told_at, told = now, confirmed
+        if not job.done.is_set():
+            state.ask_to_stop()
+            if not job.done.wait(STOP_S):
+                job.cancel()
+                job.done.wait(STOP_S)
+            return None
+        return job.error
+
+    def _tell(self, confirmed: int, rate: float, begun: Begun) -> None:
+        left = begun.rows - confirmed
+        self._say(f"{confirmed} of {begun.rows} rows, {rate:.0f} rows/s, {left} left")
+
+    def _again_or_fail(self, failure: Exception, got_on: bool) -> None:
+        text = _line(str(failure))
+        if not got_on and not is_away(self._uri):
+            raise Complaint(text) from None
+        self._warn(f"{text}; starting again")
+        await_broker(self._uri, self._look, self._stop, self._warn)
+
+
+def _line(text: str) -> str:
+    """What a failed job says: of an error of Java's, what its last task says, without the names of classes."""
+    line = first_line(text)
+    if line.startswith(CALLING):
+        lines = text.splitlines()
+        line = CLASSES.sub("", OF_TASK.sub("", lines[1])) if len(lines) > 1 else "Spark failed and did not say why"
+    return line
+
+
+class _Job:
+    """A job of Spark in a thread of its own, so that signals and progress have the main one."""
+
+    def __init__(self, spark: SparkSession, lanes: DataFrame, group: str) -> None:
+        self._context = spark.sparkContext
+        self._lanes = lanes
+        self._group = f"replay-{group}"
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def cancel(self) -> None:
+        self._context.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        try:
+            self._context.setJobGroup(self._group, "penstock replay", interruptOnCancel=True)
+            self._lanes.collect()  # a row for each lane
+        except Exception as error:
+            self.error = error
+        finally:
+            self.done.set()

@@ -1,0 +1,297 @@
+"""`penstock pipeline archive`: streams and queues to Parquet, every message once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from penstock.cli import commands
+from penstock.client.uri import parse_uri
+from penstock.pipeline.stopping import Stopping
+from penstock.spark.archive.compact import compact
+from penstock.spark.archive.files import COMMIT, ArchiveFiles, Label, read_label, table_files
+from penstock.spark.archive.job import Archive, Wanted
+from penstock.spark.archive.rows import SOURCE_COLUMNS
+from penstock.spark.archive.wait import await_broker
+from penstock.spark.complaint import Complaint
+from penstock.spark.ledger import disk
+from tests.spark.archiving import JobProcess, Lines, archive, fill, rows
+from tests.spark.queuework import ready
+from tests.wire.waiting import wait_until
+
+STARTS_S = 400.0  # a JVM on a machine that is very busy
+
+
+def numbered(count: int, start: int = 0) -> Iterator[bytes]:
+    return (b"%d" % number for number in range(start, start + count))
+
+
+def orders(count: int, start: int = 0) -> Iterator[bytes]:
+    return (json.dumps({"id": n, "amount": n / 2, "type": "t"}).encode() for n in range(start, start + count))
+
+
+def committed(directory: Path) -> int:
+    path = directory / COMMIT
+    return int(json.loads(path.read_text())["rows"]) if path.exists() else 0
+
+
+def await_batch(job: JobProcess, directory: Path) -> None:
+    wait_until(lambda: committed(directory) or not job.running(), STARTS_S, f"a batch in {directory}")
+    assert job.running(), job.log
+
+
+def test_archives_of_a_stream_and_of_a_queue_that_are_killed_in_the_middle_have_every_message_once(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    count = 8_000
+    fill(uri, f"{name}s", numbered(count), "stream")
+    fill(uri, f"{name}q", numbered(count))
+    asked = {"stream": f"{name}s", "queue": f"{name}q"}
+    tables = {kind: tmp_path / kind for kind in asked}
+    with JobProcess(tmp_path, "tests.spark.archiver", uri, f"{name}s", f"{name}q", str(tmp_path)) as job:
+        for table in tables.values():
+            await_batch(job, table)
+        job.kill()
+    for kind, source in asked.items():
+        before = committed(tables[kind])
+        assert 0 < before < count
+        lines = archive(spark, uri, tables[kind], **{kind: source})
+        assert lines[-1].startswith(f"done: {count - before} rows of {kind} {source}")
+        assert sorted(int(row["body"]) for row in rows(tables[kind])) == list(range(count))
+    assert ready(uri, f"{name}q") == 0
+
+
+def test_bodies_are_parsed_to_columns_and_those_that_do_not_parse_are_kept_and_counted(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    wrong = [b"no json", b"[1, 2]", b"7", b'{"id": "x"}', b"", b"\xff\xfe", b'{"id": 1', b'[{"id": 1}, {"id": 2}]']
+    fill(uri, name, [*orders(7200), *wrong], per_s=1)
+    given = {"json": "id long, amount double, type string", "columns": "routing_key,offset"}
+    lines = archive(spark, uri, tmp_path / "a", queue=name, partition_by="hour,json_type", **given)
+    assert f", {len(wrong)} in all not parsed" in lines[-1]
+    found = sorted(rows(tmp_path / "a"), key=lambda row: row["offset"])
+    assert set(found[0]) == {"body", "routing_key", "offset", "id", "amount"}
+    assert [(row["id"], row["amount"], row["body"]) for row in found[:-8]] == [(n, n / 2, None) for n in range(7200)]
+    assert [(row["id"], row["amount"], row["body"]) for row in found[-8:]] == [(None, None, body) for body in wrong]
+    # By the hour of the timestamp, which brings its day, and by a field, whose name a property of AMQP has too.
+    assert sorted({str(Path(one).parent) for one in table_files(tmp_path / "a")}) == [
+        "day=2023-11-14/hour=22/json_type=t",
+        "day=2023-11-14/hour=23/json_type=t",
+        "day=2023-11-15/hour=0/json_type=__HIVE_DEFAULT_PARTITION__",
+        "day=2023-11-15/hour=0/json_type=t",
+    ]
+    read = spark.read.parquet(str(tmp_path / "a"))
+    assert read.where("day = DATE '2023-11-15'").selectExpr("min(id)", "max(id)").collect() == [(6400, 7199)]
+
+
+def test_an_inferred_schema_is_kept_for_the_runs_that_follow(spark: SparkSession, uri: str, name: str, tmp_path: Path):
+    fill(uri, name, [b"noise", *orders(50)], "stream")
+    lines = archive(spark, uri, tmp_path / "a", stream=name, json="infer", keep_body=True)
+    assert lines[0] == "inferred from 51 messages: amount:double,id:bigint,type:string"
+    label = read_label(tmp_path / "a")
+    fill(uri, name, [b'{"id": 50, "colour": "red", "amount": 1.5}'], "stream")
+    lines = archive(spark, uri, tmp_path / "a", stream=name, json="infer", keep_body=True)
+    assert lines[0].startswith("1 rows, ")
+    assert "0 behind" in lines[0]
+    assert lines[-1].endswith(f"52 rows in {tmp_path / 'a'}")
+    assert read_label(tmp_path / "a") == label
+    last = max(rows(tmp_path / "a"), key=lambda row: row["offset"])
+    assert (last["id"], last["amount"], last["json_type"]) == (50, 1.5, None)
+    assert b"colour" in last["body"]  # kept on request
+
+
+def test_a_run_that_follows_archives_what_comes_until_it_is_told_to_stop(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    fill(uri, name, numbered(10))
+    stop, lines = threading.Event(), Lines()
+    wanted = Wanted(uri=uri, to=tmp_path / "a", queue=name, follow=True, every_s=0.1)
+    job = Archive(wanted, stop, lines, lines)
+    assert job.prepare()
+    runner = threading.Thread(target=job.run, args=(spark,))
+    runner.start()
+    try:
+        wait_until(lambda: committed(tmp_path / "a") == 10)
+        fill(uri, name, numbered(10, 10))
+        wait_until(lambda: committed(tmp_path / "a") == 20)
+    finally:
+        stop.set()
+        runner.join()
+        job.close()
+    assert lines[-1].startswith(f"stopped: 20 rows of queue {name}")
+    assert sorted(int(row["body"]) for row in rows(tmp_path / "a")) == list(range(20))
+
+
+class Crash(Exception):
+    pass
+
+
+def crash(*paths: Path) -> None:
+    raise Crash
+
+
+def put(files: ArchiveFiles, batch: int, numbers: range) -> None:
+    """A batch as Spark would write it."""
+    staged = files.staged(f"batch-{batch}")
+    (staged / "day=2026-11-16").mkdir(parents=True)
+    pq.write_table(pa.table({"body": [b"%d" % n for n in numbers]}), staged / "day=2026-11-16" / "part-0.parquet")
+    files.put(batch, staged, 0)
+
+
+def test_small_files_are_merged_and_a_crash_in_between_loses_and_doubles_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = ArchiveFiles(tmp_path)
+    for batch in range(12):
+        put(files, batch, range(batch * 5, batch * 5 + 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "remove", crash)
+        with pytest.raises(Crash):
+            compact(files, threading.Event())
+    # The merged file is there, and those it was made of too; whoever reads by _commit.json sees it alone.
+    (merged,) = table_files(tmp_path)
+    assert merged == "day=2026-11-16/batch-0000000000-00000-merged.parquet"
+    files.close()
+    files.write_label(Label("stream", "s", "/", ("body",), (), None, False))
+    again = ArchiveFiles(tmp_path)
+    again.recover()
+    assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(60))
+    for batch in range(12, 24):
+        put(again, batch, range(batch * 5, batch * 5 + 5))
+    assert compact(again, threading.Event()) == 12
+    assert len(table_files(tmp_path)) == 1
+    assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(120))
+    again.close()
+
+
+def test_a_batch_that_was_committed_and_not_moved_is_moved_by_the_next_change_or_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def crash_at_the_table(source: Path, target: Path) -> None:
+        if target.suffix == ".parquet":
+            raise Crash
+        os.replace(source, target)
+
+    files = ArchiveFiles(tmp_path)
+    files.write_label(Label("stream", "s", "/", ("body",), (), None, False))
+    for batch in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "rename", crash_at_the_table)
+            with pytest.raises(Crash):
+                put(files, batch, range(batch * 10, batch * 10 + 10))
+        assert files.has(batch)
+        assert len(table_files(tmp_path)) == batch  # the one before it is settled
+        if not batch:
+            files.settle()
+    files.close()
+    again = ArchiveFiles(tmp_path)
+    again.recover()
+    assert again.has(1)
+    assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(20))
+    again.close()
+
+
+def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_path: Path):
+    fill(uri, name, numbered(5), "stream")
+    fill(uri, f"{name}q", numbered(5))
+    mine = tmp_path / "mine"
+    files = ArchiveFiles(mine)
+    files.write_label(Label("stream", name, "/", SOURCE_COLUMNS, (), None, False))
+    files.commit.batch = 0
+    put(files, 1, range(5))
+    files.close()
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "letter.txt").write_text("")
+    other = tmp_path / "new"
+    for told, wanted in {
+        "--stream or --queue, one of them": {"to": other},
+        "there is no stream nowhere and no partitioned": {"to": other, "stream": "nowhere"},
+        "404 NOT_FOUND - no queue 'nowhere'": {"to": other, "queue": "nowhere"},
+        "belongs to another archive: kind of source stream, not queue": {"to": mine, "queue": f"{name}q"},
+        "belongs to another archive: --columns all, not body,offset": {
+            "to": mine,
+            "stream": name,
+            "columns": "offset,body",
+        },
+        "is no archive, but has letter.txt in it": {"to": strange, "stream": name},
+        "there is no column 'colour'": {"to": other, "stream": name, "columns": "body,colour"},
+        "--partition-by: there is no column 'week'": {"to": other, "stream": name, "partition_by": "week"},
+        "'headers' is a map, which makes no": {"to": other, "stream": name, "partition_by": "headers"},
+        "is no list of names and types": {"to": other, "stream": name, "json": "id lang"},
+        "--start is for streams": {"to": other, "queue": f"{name}q", "start": "17"},
+    }.items():
+        assert told in complaint(Wanted(uri=uri, **wanted))  # type: ignore[arg-type]
+    assert not other.exists()
+    (mine / "_checkpoint").mkdir()
+    (mine / "_checkpoint" / "metadata").write_text('{"id": "other"}')
+    assert "_checkpoint is another query's" in complaint(Wanted(uri=uri, to=mine, stream=name))
+
+
+def complaint(wanted: Wanted) -> str:
+    """What is said against it, in one line."""
+    with pytest.raises(Complaint) as caught:
+        prepare(wanted)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def prepare(wanted: Wanted) -> None:
+    job = Archive(wanted, threading.Event(), Lines(), Lines())
+    try:
+        job.prepare()
+    finally:
+        job.close()
+
+
+def test_a_broker_that_is_away_is_waited_for_with_a_line():
+    stop = threading.Event()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        stop.set()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        uri = parse_uri(f"amqp://127.0.0.1:{taken.getsockname()[1]}")
+        assert not await_broker(uri, lambda connection: None, stop, say)
+    assert len(lines) == 1
+    assert lines[0].endswith("waiting for the broker")
+
+
+@pytest.fixture
+def signals() -> Iterator[list[signal.Signals]]:
+    """Those a job listens to; as they were, when the test is over."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield list(before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_sigterm_and_ctrl_c_ask_a_job_to_stop(signals: list[signal.Signals]):
+    for number in signals:
+        stopping = Stopping()
+        signal.raise_signal(number)
+        assert stopping.event.is_set()
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_command_says_what_is_wrong_in_one_line_and_leaves_nothing_behind(uri: str, tmp_path: Path):
+    asked = ["pipeline", "archive", "--uri", uri, "--stream", "nowhere", "--to", str(tmp_path / "a")]
+    found = CliRunner().invoke(commands(), asked)
+    assert found.exit_code == 1
+    assert found.stderr.startswith("penstock: there is no stream nowhere and no partitioned stream")
+    assert found.stderr.count("\n") == 1
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,262 @@
+"""`penstock pipeline replay`: a table back to an exchange: each key in order, nothing lost, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.spark.archive import compact as compaction
+from penstock.spark.archive.files import table_files
+from penstock.spark.complaint import Complaint
+from penstock.spark.replay.job import Replay, Wanted
+from penstock.spark.replay.state import ReplayState
+from tests.spark.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
+from tests.spark.readback import Message, count, declare, drain
+from tests.wire.live import LiveBroker
+from tests.wire.test_alarms import set_memory
+from tests.wire.waiting import wait_until
+
+STARTS_S = 400.0  # a JVM on a machine that is very busy
+KEYS = 7
+FAST = 1e9  # a speed at which any recorded span is over at once
+PLENTY = 1 << 40
+
+
+@pytest.fixture
+def live() -> Iterator[LiveBroker]:
+    with LiveBroker() as broker:
+        yield broker
+
+
+def make_table(directory: Path, count: int, per_s: int = 1000) -> Path:
+    """Rows as an archive has them, in several files, none in order; bodies are numbers, keys take turns."""
+    directory.mkdir()
+    numbers = sorted(range(count), key=lambda number: number * 7919 % 104729)
+    for part in range(3):
+        own = numbers[part::3]
+        table = pa.table(
+            {
+                "body": [b"%d" % number for number in own],
+                "routing_key": [f"key.{number % KEYS}" for number in own],
+                "timestamp": pa.array(
+                    [(START_S * 1_000_000 + number * 1_000_000 // per_s) for number in own], pa.timestamp("us", "UTC")
+                ),
+                "offset": pa.array(own, pa.int64()),
+                "partition": pa.array([0] * len(own), pa.int32()),
+            }
+        )
+        pq.write_table(table, directory / f"{part}.parquet")
+    return directory
+
+
+def by_key(found: Iterable[Message]) -> dict[str, list[int]]:
+    kept: dict[str, list[int]] = {}
+    for message in found:
+        kept.setdefault(message.routing_key, []).append(int(message.body))
+    return kept
+
+
+def expected(total: int) -> dict[str, list[int]]:
+    return {f"key.{key}": list(range(key, total, KEYS)) for key in range(min(KEYS, total))}
+
+
+def test_a_replay_that_is_killed_in_the_middle_goes_on_with_every_key_in_order_and_nothing_lost_or_doubled(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    total = 30_000
+    table = make_table(tmp_path / "table", total, per_s=10)
+    declare(uri, name, name)
+    checkpoint = tmp_path / "checkpoint"
+    state = ReplayState(checkpoint)
+    given = ("--uri", uri, "--from", str(table), "--exchange", name, "--checkpoint", str(checkpoint))
+    asked = ("penstock", "pipeline", "replay", *given, "--speed", "20", "--master", "local[2]")
+    # At this speed it would take two and a half minutes.
+    with JobProcess(tmp_path, *asked) as job:
+        wait_until(lambda: state.confirmed() > 500 or not job.running(), STARTS_S, "the first rows")
+        assert job.running(), job.log
+        job.kill_driver()
+        lines = replay(spark, uri, table, name, checkpoint=checkpoint, speed=FAST, lanes=2)
+    assert lines[0].startswith("going on: ")
+    assert by_key(drain(uri, name)) == expected(total)
+    assert replay(spark, uri, table, name, checkpoint=checkpoint, speed=FAST)[-1].startswith("done: 0 rows")
+
+
+def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri: str, name: str, tmp_path: Path):
+    table = make_table(tmp_path / "table", 2000, per_s=10)
+    declare(uri, name, name)
+    stop, lines = threading.Event(), Lines()
+    asked = Wanted(uri=uri, table=str(table), exchange=name, checkpoint=tmp_path / "c", speed=1.0, window=20)
+    job = Replay(asked, stop, lines, lines)
+    assert job.prepare()
+    runner = threading.Thread(target=job.run, args=(spark,))
+    runner.start()
+    try:
+        wait_until(lambda: count(uri, name) > 0)
+    finally:
+        stop.set()
+        runner.join()
+        job.close()
+    assert lines[-1].startswith("stopped: ")
+    assert lines[-1].endswith(" left")
+    with pytest.raises(Complaint, match="belongs to another replay: recorded time by timestamp, not none"):
+        replay(spark, uri, table, name, checkpoint=tmp_path / "c")
+    replay(spark, uri, table, name, checkpoint=tmp_path / "c", speed=FAST)
+    assert by_key(drain(uri, name)) == expected(2000)
+
+
+def test_at_recorded_speed_a_replay_takes_as_long_as_the_recording(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 31, per_s=10)  # three seconds
+    declare(uri, name, name)
+    began = time.monotonic()
+    replay(spark, uri, table, name, speed=2.0)
+    assert time.monotonic() - began >= 1.5
+    assert by_key(drain(uri, name)) == expected(31)
+
+
+def test_a_replay_to_a_broker_under_a_memory_alarm_waits_and_goes_on(
+    spark: SparkSession, live: LiveBroker, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 3000)
+    declare(live.uri, "q", "x")
+    set_memory(live, 1)
+    asked = Wanted(uri=live.uri, table=str(table), exchange="x", checkpoint=tmp_path / "c", window=100)
+    lines = Lines()
+    job = Replay(asked, threading.Event(), lines, lines)
+    assert job.prepare()
+    runner = threading.Thread(target=job.run, args=(spark,))
+    runner.start()
+    try:
+        wait_until(lambda: "blocked" in sink_states(live))
+        assert live.count("q") == 0
+    finally:
+        set_memory(live, PLENTY)
+        runner.join()
+        job.close()
+    assert lines[-1].startswith("done: 3000 rows")
+    assert by_key(drain(live.uri, "q")) == expected(3000)
+
+
+def sink_states(live: LiveBroker) -> list[str]:
+    return live.call(
+        lambda: [
+            one.flow_state() for one in live.connections() if one.client_properties["connection_name"] == "spark sink"
+        ]
+    )
+
+
+def test_what_was_archived_comes_back_with_its_properties_headers_and_body(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    bodies = [json.dumps({"id": n, "type": "t"}, separators=(",", ":")).encode() for n in range(40)]
+    fill(uri, name, [*bodies, b"\xffno json"], "stream")
+    declare(uri, f"{name}b", f"{name}x")
+    archive(spark, uri, tmp_path / "a", stream=name, json="id long, type string", partition_by="day,routing_key")
+    replay(spark, uri, tmp_path / "a", f"{name}x", deduplicate=False)
+    found = drain(uri, f"{name}b")
+    assert [message.body for message in found] == [*bodies, b"\xffno json"]  # made anew of the columns, but the last
+    assert [message.properties for message in found] == [properties_of(n) for n in range(41)]
+    assert {(message.exchange, message.routing_key) for message in found} == {(f"{name}x", name)}
+
+
+def test_an_archive_may_grow_and_be_merged_while_it_is_replayed(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compaction, "FILES_MIN", 2)
+    fill(uri, name, (b"%d" % n for n in range(100)), "stream")
+    archive(spark, uri, tmp_path / "a", stream=name)
+    declare(uri, f"{name}b", f"{name}x")
+    replay(spark, uri, tmp_path / "a", f"{name}x", checkpoint=tmp_path / "c", where="offset < 60")
+    fill(uri, name, (b"%d" % n for n in range(100, 130)), "stream")
+    archive(spark, uri, tmp_path / "a", stream=name)
+    assert any("merged" in one for one in table_files(tmp_path / "a"))
+    # As if the first run had ended in the middle.
+    state = ReplayState(tmp_path / "c")
+    for mark in (tmp_path / "c").glob("lane-*.json"):
+        mark.unlink()
+    assert not state.confirmed()
+    replay(spark, uri, tmp_path / "a", f"{name}x", checkpoint=tmp_path / "c", where="offset < 60")
+    # All of it was sent once more, with the same ids: the queue has it once.
+    assert [int(message.body) for message in drain(uri, f"{name}b")] == list(range(60))
+
+
+def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(spark: SparkSession, uri: str, name: str, tmp_path: Path):
+    table = make_table(tmp_path / "table", 100, per_s=10)
+    declare(uri, name, name)
+    lines = Lines()
+    job = Replay(Wanted(uri=uri, table=str(table), exchange=name, speed=1.0), threading.Event(), lines, lines)
+    assert job.prepare(connect=False)
+    job.show(spark)
+    job.close()
+    assert lines[0].startswith(f"100 rows of {table} (3 files) would go to exchange {name!r}")
+    assert ", 7 keys in" in lines[0]
+    assert lines[0].endswith("within 9.9 s")
+    assert lines[1] == "  'key.0' 1 bytes '0'"
+    assert lines[-1] == "  and 90 more"
+    assert count(uri, name) == 0
+
+
+def test_any_table_can_be_replayed_with_its_key_order_and_columns_named(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    numbers = [n * 37 % 101 for n in range(101)]
+    table = pa.table({"customer": [f"c{n % 3}" for n in numbers], "at": numbers, "note": ["same"] * 101})
+    (tmp_path / "t").mkdir()
+    pq.write_table(table, tmp_path / "t" / "x.parquet")
+    declare(uri, name, name)
+    replay(
+        spark, uri, tmp_path / "t", name, key="customer", order_by="at", body="json", routing_key="all", mandatory=True
+    )
+    kept: dict[str, list[int]] = {}
+    for message in drain(uri, name):
+        row = json.loads(message.body)
+        kept.setdefault(row["customer"], []).append(row["at"])
+        assert (message.routing_key, row["note"]) == ("all", "same")
+    assert kept == {f"c{key}": list(range(key, 101, 3)) for key in range(3)}
+
+
+def test_rabbitmq_gets_every_key_in_order_too(spark: SparkSession, rabbitmq: str, name: str, tmp_path: Path):
+    table = make_table(tmp_path / "table", 3000)
+    declare(rabbitmq, name, name)
+    replay(spark, rabbitmq, table, name, checkpoint=tmp_path / "c", window=200)
+    assert by_key(drain(rabbitmq, name)) == expected(3000)
+
+
+def test_what_is_wrong_is_one_line(spark: SparkSession, uri: str, name: str, tmp_path: Path):
+    table = make_table(tmp_path / "table", 10)
+    declare(uri, name, name)
+    (tmp_path / "empty").mkdir()
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    pq.write_table(pa.table({"x": [1]}), bare / "x.parquet")
+    cases: dict[str, dict[str, Any]] = {
+        "there is no such directory": {"table": tmp_path / "nowhere"},
+        "has no Parquet files in it": {"table": tmp_path / "empty"},
+        "there is neither a directory nor a table": {"table": Path("nowhere")},
+        "404 NOT_FOUND - no exchange 'nowhere'": {"exchange": "nowhere"},
+        "--speed is above 0": {"speed": 0.0},
+        "--window is 1 or more": {"window": 0},
+        "--key: the table has no column 'colour'": {"key": "colour"},
+        "--time: the column 'offset' is bigint, not a timestamp": {"speed": 1.0, "time": "offset"},
+        "--where: ": {"where": "colour = 1"},
+        "neither a column offset nor timestamp": {"table": bare},
+        "312 NO_ROUTE": {"exchange": "amq.topic", "mandatory": True},
+        "all 9 lanes must run at once": {"speed": 1.0, "lanes": 9},
+    }
+    for told, wanted in cases.items():
+        given = {"table": table, "exchange": name, **wanted}
+        with pytest.raises(Complaint) as caught:
+            replay(spark, uri, **given)
+        assert told in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert count(uri, name) == 0
