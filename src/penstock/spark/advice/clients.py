@@ -1,0 +1,128 @@
+"""Clients: what the tables do not know and the running broker tells over HTTP: settings, windows, prefetches, marks.
+
+A confirm window is seen, not told: the most that a channel ever has unconfirmed, and that its connection has parked, is
+what its client allows itself. So they are looked at several times.
+Upstream: adviser.py, with an HTTP API that pipeline/advise.py gives it.  Downstream: load.py.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Row = dict[str, Json]
+
+LOOKS: Final = 12  # at the channels
+PAUSE_S: Final = 0.15
+STREAM_OF_EVENTS: Final = "penstock.events"
+
+
+class Api(Protocol):
+    """A running broker's HTTP API: console/site.py has one. What goes wrong is an error of one line."""
+
+    def get(self, *path: str, **query: str) -> Json: ...
+
+    def put(self, *path: str, body: Json = None) -> Json: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """A channel that publishes."""
+
+    connection: str  # by its stage's name: `connection 10.0.0.5:50112 -> 10.0.0.1:5672`
+    confirms: bool
+    unconfirmed_max: int
+    unconfirmed_mean: float
+    parked_max_bytes: int = 0  # of its connection: sent by the client, and not yet seen by the channel
+
+
+@dataclass(frozen=True, slots=True)
+class Consuming:
+    """A consumer of a queue."""
+
+    queue: str  # by its stage's name
+    acks: bool
+    prefetch: int  # 0: no limit
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    settings: dict[str, str] = field(default_factory=dict)  # of the broker, by their names
+    publishing: tuple[Publishing, ...] = ()
+    consuming: tuple[Consuming, ...] = ()
+    durable: frozenset[str] = frozenset()  # queues, by their stages' names
+    marks: dict[str, tuple[int, int]] = field(default_factory=dict)  # queue -> stop, resume, in messages
+
+
+def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
+    """What the broker says now."""
+    settings = {str(row["name"]): str(row["value"]) for row in _rows(api.get("settings"))}
+    seen: dict[str, list[int]] = {}
+    parked: dict[str, int] = {}
+    confirms: dict[str, tuple[str, bool]] = {}
+    for look in range(looks):
+        if look:
+            time.sleep(pause_s)
+        for connection, size in _parked(api.get("flow")):
+            parked[connection] = max(size, parked.get(connection, 0))
+        for row in _rows(api.get("channels")):
+            rates = row.get("message_stats")
+            details = rates.get("publish_details") if isinstance(rates, dict) else None
+            if not isinstance(details, dict) or not details.get("rate"):
+                continue
+            name = str(row["name"])
+            seen.setdefault(name, []).append(_whole(row.get("messages_unconfirmed")))
+            confirms[name] = ("connection " + name.rpartition(" (")[0], bool(row.get("confirm")))
+    queues = [row for row in _rows(api.get("queues")) if row.get("name") != STREAM_OF_EVENTS]
+    return Clients(
+        settings=settings,
+        publishing=tuple(
+            Publishing(*confirms[name], max(counts), sum(counts) / len(counts), parked.get(confirms[name][0], 0))
+            for name, counts in seen.items()
+        ),
+        consuming=tuple(_consumer(row) for row in _rows(api.get("consumers"))),
+        durable=frozenset(stage_of(row) for row in queues if row.get("durable")),
+        marks={stage_of(row): marks for row in queues if (marks := _marks(row)) is not None},
+    )
+
+
+def stage_of(row: Row) -> str:
+    """A queue's name as events have it: with its vhost, if that is another than `/`."""
+    vhost, name = str(row.get("vhost")), str(row.get("name"))
+    return f"queue {name}" if vhost == "/" else f"queue {vhost}/{name}"
+
+
+def _consumer(row: Row) -> Consuming:
+    queue = row.get("queue")
+    return Consuming(
+        queue=stage_of(queue) if isinstance(queue, dict) else "",
+        acks=bool(row.get("ack_required")),
+        prefetch=_whole(row.get("prefetch_count")),
+    )
+
+
+def _parked(flow: Json) -> list[tuple[str, int]]:
+    stages = flow.get("stages") if isinstance(flow, dict) else None
+    return [(str(row["id"]), _whole(row["parked_bytes"])) for row in _rows(stages) if "parked_bytes" in row]
+
+
+def _marks(row: Row) -> tuple[int, int] | None:
+    """The stop and resume marks of a queue in messages, out of its arguments and policy (docs/watermarks.md)."""
+    given: Row = {}
+    for source in (row.get("effective_policy_definition"), row.get("arguments")):
+        if isinstance(source, dict):
+            given |= {key.removeprefix("x-"): value for key, value in source.items()}
+    stop = _whole(given.get("flow-stop-count"))
+    if not stop and given.get("overflow") == "block-publish":
+        stop = _whole(given.get("max-length")) * 8 // 10
+    return (stop, _whole(given.get("flow-resume-count")) or stop * 7 // 8) if stop else None
+
+
+def _whole(value: Json) -> int:
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def _rows(value: Json) -> list[Row]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -1,0 +1,216 @@
+"""Load: what clients do, as the twin wants it: out of the tables and, if there is one, of the running broker.
+
+The twin knows one kind of publishers and one of consumers. Where there are several, the mean stands for all, and a note
+says so. What cannot be known is assumed, and a note says that too.
+Upstream: observed.py, clients.py.  Downstream: penstock.flow.twin.
+Not here: what the broker's work costs (the twin's fit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings, simulate, tune
+from penstock.spark.advice.clients import Clients, Consuming, Publishing
+from penstock.spark.advice.grid import SECTION
+from penstock.spark.advice.observed import Observed, Seen
+from penstock.spark.complaint import Complaint
+
+HELD_BACK: Final = 0.05  # blocked more than this, a publisher would send more if it might; flow/verdict.py
+FRAMING_BYTES: Final = 31  # of a message on the wire, beside its body: header frame and the frame around the body
+BODY_BYTES: Final = 100  # where nothing is known
+PERSISTENT: Final = 0.5  # of what queues take, from there on the load is a persistent one
+STEADY: Final = 0.02  # a queue that grows by less than this part of what comes in does not grow
+PUBLISHERS_MAX: Final = 64  # more of them cost the twin time and change nothing: all share one core
+QUEUES_MAX: Final = 64
+SHORT_S: Final = 0.4  # simulated, where syncs are as short as usual
+SHORT_MAX_S: Final = 4.0
+SYNCS: Final = 100  # that a simulation should see
+TUNE: Final = 2.0  # times that, for tuning
+TUNE_STEPS: Final = 6
+CLOSE: Final = 0.03  # so near to the measured throughput, tuning is done
+FACTOR_MAX: Final = 3.0  # what is further off is no question of a factor
+MUST_BE_BROKER: Final = 0.3  # publishers that are blocked so much are not slow themselves
+BUSY: Final = 0.8  # of the loop's time: below it, it is not the core that is short
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The twin of what was observed."""
+
+    plant: Plant
+    load: Load
+    settings: Settings  # the current ones
+    error: float  # how far its throughput is from the measured one, as a part of that
+    notes: tuple[str, ...]
+
+
+def settings_of(given: Mapping[str, str]) -> Settings:
+    """The twin's settings out of the broker's, by their names; the broker's defaults for what is left out."""
+    known = {one.name: given[SECTION + one.name] for one in fields(Settings) if SECTION + one.name in given}
+    settings = Settings(**known)  # type: ignore[arg-type]
+    for hop in ("reader_channel", "channel_queue", "queue_store"):
+        try:
+            settings.hop(hop)
+        except ValueError as error:
+            raise Complaint(f"{SECTION}{hop}: {error}") from None
+    return settings
+
+
+def load_of(observed: Observed, clients: Clients | None) -> tuple[Load, list[str]]:
+    """What the clients do, and what had to be assumed."""
+    notes: list[str] = []
+    names = {one.stage for one in observed.connections}
+    publishing = [one for one in clients.publishing if one.connection in names] if clients else []
+    if clients is not None and not publishing:
+        publishing = list(clients.publishing)  # they have connected again since
+        if not publishing:
+            notes.append("nobody publishes at the moment: publishers are taken for such without confirms")
+    window = _window(publishing, observed.content_bytes, notes)
+    if clients is None:
+        notes.append("the broker's HTTP API was not asked: publishers are taken for such without confirms")
+    persistent = observed.stored >= observed.taken * PERSISTENT > 0
+    if 0.1 < (observed.stored / observed.taken if observed.taken else 0.0) < 0.9:
+        kind = "persistent" if persistent else "transient"
+        part = _percent(observed.stored / observed.taken)
+        notes.append(f"{part} of the messages are persistent: all are simulated as {kind}")
+    body = round(max(1.0, observed.content_bytes - FRAMING_BYTES)) if observed.content_bytes else BODY_BYTES
+    if not observed.content_bytes:
+        notes.append(f"nothing had to wait, so the tables have no size of messages: {BODY_BYTES} bytes are assumed")
+    count = min(PUBLISHERS_MAX, max(1, round(observed.publishing)))
+    pushes = observed.blocked >= HELD_BACK or _is_full(publishing)
+    active = [one for one in observed.queues if one.received > 0]
+    queues = max(1, min(QUEUES_MAX, len(active)))
+    fanout = observed.taken > observed.throughput * 1.5 and len(active) > 1
+    consumers = _consumers(observed, active, clients)
+    if not consumers.count and any(one.consumers for one in active):
+        notes.append("consumers take nothing")
+    publishers = Publishers(
+        count=count,
+        rate=0.0 if pushes else observed.throughput / count,
+        window=window,
+        persistent=persistent,
+        body_bytes=body,
+        lead_max=0 if window or not pushes else _lead(active, count),
+    )
+    backlog = min((one.messages_min for one in active), default=0)
+    return Load(publishers, consumers, queues, fanout, min(backlog, 100_000)), notes
+
+
+def tuned(plant: Plant, load: Load, settings: Settings, observed: Observed) -> Model:
+    """The twin made to meet what was measured: CPU time and throughput.
+
+    What then still differs, where publishers push, is put down to what the tables cannot know: if the twin is faster
+    than publishers that the broker did not block, to the time that they take themselves; else, where it waits for the
+    disk, to the disk.
+    """
+    measured = throughput_of(load, observed)
+    seconds = TUNE * short_s(plant, load)
+    plant = tune(plant, load, settings, measured, observed.cpu_us or None, seconds)
+    best = Model(plant, load, settings, float("inf"), ())
+    factor = 1.0
+    for _ in range(TUNE_STEPS):
+        outcome = simulate(plant, load, settings, seconds)
+        ratio = outcome.throughput / measured if measured else 1.0
+        if abs(ratio - 1.0) < best.error:
+            best = Model(plant, load, settings, abs(ratio - 1.0), _tuning_notes(factor, load))
+        if best.error < CLOSE or not outcome.throughput or load.publishers.rate > 0:
+            break
+        if ratio > 1.0 and observed.blocked < MUST_BE_BROKER:
+            # The time of a message is the publisher's share of the whole, and what is missing is its client's own.
+            missing_us = 1e6 * load.publishers.count * (1.0 / measured - 1.0 / outcome.throughput)
+            send_us = load.publishers.send_us + missing_us
+            load = replace(load, publishers=replace(load.publishers, send_us=send_us))
+        elif load.publishers.persistent and outcome.cpu < BUSY and 1.0 / FACTOR_MAX < factor < FACTOR_MAX:
+            ratio = min(FACTOR_MAX / factor, max(1.0 / FACTOR_MAX / factor, ratio))
+            factor *= ratio
+            plant = replace(plant, sync_us=tuple(one * ratio for one in plant.sync_us))
+        else:
+            break
+    return best
+
+
+def throughput_of(load: Load, observed: Observed) -> float:
+    """The measured rate of what the twin calls throughput."""
+    return observed.throughput if load.publishers.window or not load.consumers.count else observed.delivered
+
+
+def short_s(plant: Plant, load: Load) -> float:
+    """How long a setting must be simulated so that chance does not decide: with a slow disk, for longer."""
+    if not load.publishers.persistent:
+        return SHORT_S
+    sync_us = sum(plant.sync_us) / len(plant.sync_us) + plant.sync_delay_us
+    return min(SHORT_MAX_S, max(SHORT_S, SYNCS * sync_us / 1e6))
+
+
+def _tuning_notes(factor: float, load: Load) -> tuple[str, ...]:
+    """What the twin was told beyond the tables."""
+    notes: list[str] = []
+    if not 0.8 < factor < 1.25:
+        notes.append(f"the time of a sync was multiplied by {factor:.2g} to meet the measured throughput")
+    if load.publishers.send_us > 1.0:
+        notes.append(f"the publishers themselves seem to take {load.publishers.send_us:.3g} us for each message")
+    return tuple(notes)
+
+
+def _window(publishing: Sequence[Publishing], content_bytes: float, notes: list[str]) -> int:
+    """How many confirms a publisher waits for at most: what was seen; 0: most of them ask for none.
+
+    What is parked waits for its confirm too. What a paused socket keeps in the kernel is not seen, but then there is as
+    much parked as may be, and a window of that size is as good as none."""
+    confirming = [one for one in publishing if one.confirms]
+    if len(confirming) * 2 < len(publishing) or not confirming:
+        if confirming:
+            notes.append(
+                f"{len(confirming)} of {len(publishing)} publishers ask for confirms: simulated as if none did"
+            )
+        return 0
+    if len(confirming) < len(publishing):
+        notes.append(f"{len(confirming)} of {len(publishing)} publishers ask for confirms: simulated as if all did")
+    size = content_bytes or BODY_BYTES + FRAMING_BYTES
+    seen = sum(one.unconfirmed_max + one.parked_max_bytes / size for one in confirming) / len(confirming)
+    return max(1, round(seen))
+
+
+def _is_full(publishing: Sequence[Publishing]) -> bool:
+    """Whether windows are used up most of the time: these publishers would send more if confirms came sooner."""
+    confirming = [one for one in publishing if one.confirms and one.unconfirmed_max]
+    if not confirming:
+        return False
+    return sum(one.unconfirmed_mean / one.unconfirmed_max for one in confirming) / len(confirming) >= 0.5
+
+
+def _consumers(observed: Observed, queues: Sequence[Seen], clients: Clients | None) -> Consumers:
+    count = sum(one.consumers for one in queues)
+    sent = sum(one.sent for one in queues)
+    if not count or not sent:
+        return Consumers(count=0)
+    names = {one.stage for one in queues}
+    known: list[Consuming] = [one for one in clients.consuming if one.queue in names] if clients else []
+    acking = [one for one in known if one.acks]
+    limits = sorted(one.prefetch for one in acking if one.prefetch)
+    consumers = Consumers(
+        count=count,
+        acks=len(acking) * 2 >= len(known),
+        prefetch=limits[len(limits) // 2] if limits else 0 if known else Consumers().prefetch,
+    )
+    if consumers.prefetch:  # who may have ten messages does not wait for a hundred before it acks
+        batch = max(1, min(consumers.ack_batch, consumers.prefetch // 4))
+        consumers = replace(consumers, ack_batch=batch, wake=max(1, min(consumers.wake, consumers.prefetch // 2)))
+    if any(one.messages_min > max(1000, 2 * consumers.prefetch) for one in queues):
+        # There was always something to take: so it is they who are slow.
+        consumers = replace(consumers, message_us=max(consumers.message_us, 1e6 * count / sent))
+    return consumers
+
+
+def _lead(queues: Sequence[Seen], count: int) -> int:
+    """Publishers without confirms that push and yet fill no queue: something lets them wait for the consumers."""
+    longest = max((one.messages_max for one in queues if one.consumers), default=0)
+    grows = any(one.growth > STEADY * one.received for one in queues)
+    return 0 if grows or not longest else max(1000, longest // count)
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %"

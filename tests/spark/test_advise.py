@@ -1,0 +1,160 @@
+"""`penstock pipeline advise` on a real broker with a bad setting, and its one line where it cannot advise.
+
+The broker syncs slowly on purpose, so that credit alone decides how many messages share a sync: what is measured then
+does not depend on the machine. Spark is the tests' own session.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from penstock.cli import commands
+from penstock.console.site import Site
+from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
+from penstock.spark.advice.adviser import FILE, Study, advise
+from penstock.spark.advice.load import Model
+from penstock.spark.advice.observed import observe
+from penstock.spark.advice.sweep import Trial, sweep
+from penstock.spark.ledger import Ledger
+from tests.spark.advisetables import Pushing, tables_of
+from tests.spark.test_advise_words import loaded
+from tests.wire.live import ServeProcess
+from tests.wire.waiting import wait_until
+
+HOPS = ("credit.reader_channel", "credit.channel_queue", "credit.queue_store")
+BAD = "20,10"
+SLOW_SYNC = "faults.store_sync_delay_ms=40"
+ENOUGH = 6000  # messages: with this credit and delay they take four seconds at least, so there are samples of as many
+HTTP = re.compile(r"management (http://[^/]+)/")
+
+
+@pytest.fixture(scope="module")
+def badly_set(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    """A broker that lets 60 messages share a sync."""
+    given = [word for hop in HOPS for word in ("--set", f"{hop}={BAD}")]
+    process = ServeProcess(tmp_path_factory.mktemp("advise"), "--management", "127.0.0.1:0", "--set", SLOW_SYNC, *given)
+    assert process.port, process.log
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The command gets the tests' session, and does not stop it."""
+
+    @contextmanager
+    def opened(*arguments: Any, **config: Any) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("penstock.spark.session.opened", opened)
+    return spark
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(commands(), ["pipeline", "advise", *words])
+
+
+def address(process: ServeProcess) -> str:
+    found = HTTP.search(process.ready_line)
+    assert found is not None
+    return found[1].replace("http://", "http://guest:guest@")
+
+
+def test_a_bad_credit_is_found_out_replaced_and_measured_to_be_better(
+    badly_set: ServeProcess, shared: SparkSession, tmp_path: Path
+):
+    url = address(badly_set)
+    with Pushing(badly_set.uri, "orders") as pushing:
+        wait_until(lambda: pushing.published >= ENOUGH)
+        tables_of(shared, badly_set.uri, tmp_path)
+        where = ("--tables", str(tmp_path), "--management", url)
+        result = run(*where, "--settings", "30", "--goal", "throughput", "--apply", "--measure", "3s", "--json")
+    assert result.exit_code == 0, result.output
+    advice = json.loads(result.stdout)
+    option = advice["options"][0]
+    assert option["throughput"] > advice["current"]["throughput"] * 1.5
+    assert advice["current"]["settings"]["credit.queue_store"] == BAD
+    assert "times the throughput" in option["why"]
+    assert any("faults.store_sync_delay_ms is 40" in line for line in advice["cures"])
+    # What was promised is there: the true ratio is six or so.
+    assert advice["measured"]["after"]["throughput"] > advice["measured"]["before"]["throughput"] * 1.2
+    assert not advice["applied"]["rolled_back"]
+    site = Site(url)
+    for name, value in advice["applied"]["settings"].items():
+        now = site.get("settings", name)
+        assert isinstance(now, dict)
+        assert now["value"] == value != BAD
+    assert json.loads((tmp_path / FILE).read_text("utf-8")) == advice
+
+
+def study(load: Load, blocked: float) -> Study:
+    observed = observe(loaded(blocked), 600)
+    return Study(observed, Model(Plant(), load, Settings(), 0.0, ()), {})
+
+
+def test_where_nothing_is_better_that_is_said_and_nothing_proposed(spark: SparkSession):
+    paced = Load(Publishers(rate=1000.0, window=100, persistent=True), Consumers(count=0))
+    told: list[tuple[str, int, int]] = []
+    advice = advise(spark, study(paced, 0.0), "throughput", 24, lambda *step: told.append(step))
+    assert advice.options == ()
+    assert advice.to_apply == {}
+    assert advice.sentence.startswith("Nothing to change: of 24 settings none promises more throughput")
+    assert any("holds nobody back" in line for line in advice.cures)
+    assert ("settings", 24, 24) in told
+    assert json.loads(json.dumps(advice.document()))["options"] == []
+
+
+def test_a_twin_that_misses_what_was_measured_gives_no_advice(spark: SparkSession):
+    faster = Load(Publishers(window=100, persistent=True), Consumers(count=0))
+    advice = advise(spark, study(faster, 0.93), "throughput", 4)
+    assert advice.options == ()
+    assert advice.sentence.startswith("No advice: the twin misses the measured throughput by")
+
+
+def test_spark_says_of_each_setting_what_the_twin_says_here(spark: SparkSession):
+    trial = Trial(Plant(), Load(Publishers(window=50), Consumers(count=0)), 0.02)
+    tried = [Settings(reader_channel=f"{2 + at},1") for at in range(20)]
+    found = sweep(spark, trial, tried)
+    assert [one.settings for one in found] == tried
+    assert found[7].outcome == trial.outcome(tried[7])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tables", "/nowhere/at/all"), "penstock: there are no tables in /nowhere/at/all"),
+        (("--since", "soon"), "penstock: --since soon: a time looks like 30s, 10m, 2h"),
+        (("--goal", "glory"), "penstock: --goal glory: there are throughput, latency, memory, balanced"),
+        (("--settings", "1"), "penstock: --settings 1: 2 to 100000"),
+        (("--set", "credit"), "penstock: --set credit: it looks like"),
+    ],
+)
+def test_a_user_s_mistake_is_one_line(words: tuple[str, ...], said: str):
+    result = run(*words)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("\n") == 1
+
+
+def test_tables_without_samples_and_a_broker_without_http_are_one_line_each(tmp_path: Path):
+    with Ledger(tmp_path).writing() as ledger:
+        ledger.commit(None, [], window_s=10)
+    here = ("--tables", str(tmp_path))
+    for words, said in (
+        (("--uri", "amqp://guest:guest@127.0.0.1:1"), "penstock: the tables are empty"),
+        (("--management", "http://127.0.0.1:1"), "penstock: no answer from http://127.0.0.1:1: "),
+        (("--management", "http://127.0.0.1:1", "--apply"), "penstock: no answer from http://127.0.0.1:1: "),
+    ):
+        result = run(*here, *words)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(said), result.stderr
+        assert result.stderr.count("\n") == 1

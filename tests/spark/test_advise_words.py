@@ -1,0 +1,547 @@
+"""Advice without Spark and without a broker: which settings are tried, which are shown, and in what words."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.flow.twin import Consumers, Load, Outcome, Plant, Publishers, Settings
+from penstock.spark.advice import words
+from penstock.spark.advice.adviser import FILE, last_change, write
+from penstock.spark.advice.change import apply, measure
+from penstock.spark.advice.clients import Clients, Consuming, Json, Publishing, ask
+from penstock.spark.advice.grid import changed, distance, grid, knobs_of, numbers
+from penstock.spark.advice.load import load_of, settings_of
+from penstock.spark.advice.observed import Held, observe
+from penstock.spark.advice.rank import Candidate, allowed, best, doublings, front, gain, is_better, mean
+from penstock.spark.advice.sweep import Trial, without_growth
+from penstock.spark.complaint import Complaint
+
+START = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+PERSISTENT = Load(Publishers(window=1000, persistent=True), Consumers(count=0))
+CONNECTION = "connection 10.0.0.5:50112 -> 10.0.0.1:5672"
+
+
+def outcome(throughput: float = 1000.0, p99_ms: float = 40.0, memory_bytes: int = 10_000_000, **more: Any) -> Outcome:
+    fields: dict[str, Any] = {
+        "throughput": throughput,
+        "delivered": 0.0,
+        "p50_ms": p99_ms / 2,
+        "p99_ms": p99_ms,
+        "memory_bytes": memory_bytes,
+        "in_flight": 10.0,
+        "blocked": {"connection": 0.9},
+        "saturated": 0.0,
+        "bottleneck": "store",
+        "cpu": 0.5,
+        "syncs": 1.0,
+        "seconds": 1.0,
+        "steps": 10,
+    }
+    return Outcome(**fields | more)
+
+
+def candidate(store: str, **more: Any) -> Candidate:
+    return Candidate(Settings(queue_store=store), outcome(**more))
+
+
+# The grid.
+
+
+def test_the_current_setting_is_tried_first_and_none_twice():
+    current = Settings(reader_channel="20,10", queue_store="77,7")
+    found = grid(PERSISTENT, current, 1500)
+    assert found[0] == current
+    assert len(found) == len(set(found)) == 1500
+
+
+def test_the_same_load_and_setting_are_tried_with_the_same_settings():
+    assert grid(PERSISTENT, Settings(), 700) == grid(PERSISTENT, Settings(), 700)
+
+
+def test_every_setting_that_is_tried_is_one_that_the_broker_takes():
+    load = Load(Publishers(window=100, persistent=True, body_bytes=100_000), Consumers(prefetch=300))
+    for current in (
+        Settings(stop=1000, resume=700, prefetch=300),
+        Settings(reader_channel="0,0"),
+        Settings(queue_store="2,1"),
+    ):
+        for settings in grid(load, current, 2000):
+            for hop in ("reader_channel", "channel_queue", "queue_store"):
+                settings.hop(hop)  # a ValueError, as a user gets it
+            assert settings.watermark() is None or settings.resume <= settings.stop
+
+
+def test_a_knob_that_cannot_matter_is_left_alone():
+    transient = Load(Publishers(), Consumers(acks=False))
+    knobs = knobs_of(transient, Settings())
+    assert (knobs.hops, knobs.byte_hops, knobs.prefetch, knobs.marks) == (
+        ("reader_channel", "channel_queue"),
+        (),
+        False,
+        False,
+    )
+    touched = {name for settings in grid(transient, Settings(), 1000) for name in changed(settings, Settings())}
+    assert touched == {"reader_channel", "channel_queue"}
+    large = Load(Publishers(persistent=True, body_bytes=1_000_000), Consumers())
+    assert knobs_of(large, Settings()).byte_hops == ("reader_channel_bytes", "channel_queue_bytes", "queue_store_bytes")
+
+
+def test_one_knob_alone_comes_before_several_at_once():
+    few = grid(PERSISTENT, Settings(), 100)
+    assert all(len(changed(settings, Settings())) <= 1 for settings in few)
+
+
+def test_distance_counts_settings_and_doublings():
+    assert distance(Settings(), Settings()) == 0
+    assert distance(Settings(queue_store="4000,1000"), Settings()) == pytest.approx(3.0)  # one setting, two doublings
+    assert numbers("400,200") == (400, 200)
+
+
+# The front.
+
+
+def test_what_another_beats_in_all_three_is_not_on_the_front():
+    good, worse = candidate("4000,1000", throughput=2000), candidate("100,50", throughput=1000, p99_ms=80)
+    frugal = candidate("10,5", throughput=500, memory_bytes=2_000_000)
+    kept = front([worse, good, frugal], Settings())
+    assert kept == [good, frugal]
+
+
+def test_of_two_that_are_as_good_the_nearer_one_is_on_the_front():
+    near, far = candidate("2100,500", throughput=1001), candidate("12800,6400", throughput=1000)
+    assert front([far, near], Settings()) == [near]
+
+
+def test_nothing_on_the_front_beats_anything_on_it():
+    tried = [
+        candidate(
+            f"{2 + at},1",
+            throughput=1000 + 37 * at % 900,
+            p99_ms=10 + 53 * at % 70,
+            memory_bytes=10**6 * (1 + 29 * at % 40),
+        )
+        for at in range(400)
+    ]
+    kept = front(tried, Settings())
+    assert 1 < len(kept) < 100
+    for one in kept:
+        for other in tried:
+            better = doublings(other.outcome, one.outcome)
+            assert not all(part > 0.1 for part in better)  # a box is smaller than that
+
+
+def test_a_goal_chooses_along_the_front():
+    current = Candidate(Settings(), outcome())
+    fast = candidate("8000,2000", throughput=1800, p99_ms=70, memory_bytes=30_000_000)
+    quick = candidate("500,100", throughput=1000, p99_ms=15)
+    small = candidate("50,10", throughput=990, memory_bytes=2_000_000)
+    choices = [current, fast, quick, small]
+    assert best("throughput", choices, current, 1e9) is fast
+    assert best("latency", choices, current, 1e9) is quick
+    assert best("memory", choices, current, 1e9) is small
+    assert best("throughput", choices, current, 1e6) is quick  # the fast one does not fit below the alarm
+    assert best("throughput", [current], current, 1e9) is current
+
+
+def test_who_asks_for_latency_does_not_pay_with_throughput():
+    assert not allowed("latency", outcome(throughput=900), outcome(), 1e9)
+    assert allowed("throughput", outcome(throughput=900), outcome(), 1e9)
+
+
+def test_better_means_by_more_than_the_error_and_in_what_was_asked_for():
+    assert not is_better("throughput", outcome(throughput=1040), outcome(), 0.05)
+    assert is_better("throughput", outcome(throughput=1080), outcome(), 0.05)
+    assert not is_better("throughput", outcome(throughput=1080), outcome(), 0.20)
+    assert not is_better("memory", outcome(throughput=5000), outcome(), 0.05)
+    assert not is_better("memory", outcome(memory_bytes=10_000), outcome(memory_bytes=40_000), 0.05)  # nobody notices
+    assert gain("balanced", outcome(), outcome()) == 0
+
+
+def test_several_runs_of_one_setting_become_one():
+    both = mean([outcome(throughput=1000, bottleneck="store"), outcome(throughput=2000, bottleneck="store")])
+    assert (both.throughput, both.bottleneck, both.seconds) == (1500, "store", 2.0)
+
+
+def test_what_piles_up_in_a_queue_without_consumers_is_not_laid_at_a_settings_door():
+    grown = outcome(throughput=1000, p99_ms=10, memory_bytes=round(1000 * 131 / 0.75) + 5000)
+    assert without_growth(grown, PERSISTENT).memory_bytes == pytest.approx(5000, abs=2)
+
+
+def test_a_trial_travels_to_executors_and_says_there_what_it_says_here():
+    trial = Trial(Plant(), PERSISTENT, 0.05)
+    there = pickle.loads(pickle.dumps(trial))
+    assert there.outcome(Settings()) == trial.outcome(Settings())
+    batch = pa.RecordBatch.from_pylist([{"number": 7, "settings": '{"queue_store": "100,50"}'}])
+    (answer,) = there(iter([batch]))
+    assert answer.to_pylist()[0]["number"] == 7
+
+
+# The tables.
+
+
+class Fixed:
+    """Tables of plain rows."""
+
+    def __init__(self, **tables: list[dict[str, Any]]) -> None:
+        self.tables = tables
+
+    def newest(self) -> datetime | None:
+        return max((row["window"] for rows in self.tables.values() for row in rows), default=None)
+
+    def arrow(
+        self,
+        table: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        rows = [row for row in self.tables.get(table, []) if since is None or row["window"] >= since]
+        return pa.Table.from_pylist(rows)
+
+
+def sample(stage: str, second: int, received: float, blocked: float = 0.0, **more: Any) -> dict[str, Any]:
+    at = START + timedelta(seconds=second)
+    row = {
+        "window": at.replace(second=at.second // 10 * 10),
+        "at": at,
+        "stage": stage,
+        "kind": stage.partition(" ")[0],
+        "client": None,
+        "messages": 0,
+        "consumers": 0,
+        "busy_us": None,
+        "turns": None,
+        "write_us": None,
+        "writes": None,
+        "received": None,
+        "sent": None,
+        "interval_s": 1.0 if second else None,
+        "received_rate": received,
+        "sent_rate": received,
+        "blocked_share": blocked,
+    }
+    return row | more
+
+
+def loaded(blocked: float = 0.93, seconds: int = 20, **more: Any) -> Fixed:
+    """A publisher of 1000 persistent messages a second, held back by the disk so much of the time."""
+    samples = [
+        row
+        for second in range(seconds)
+        for row in (
+            sample(CONNECTION, second, 1000.0, blocked, client="orders-api"),
+            sample("queue orders", second, 1000.0, blocked, sent_rate=0.0, messages=1000 * second, **more),
+            sample("store", second, 1000.0),
+        )
+    ]
+    windows = sorted({row["window"] for row in samples})
+    verdicts = [
+        {
+            "window": window,
+            "connection": CONNECTION,
+            "cause": "store",
+            "bottleneck": "store",
+            "resource": "disk",
+            "share": blocked,
+            "chain": [CONNECTION, "channel", "queue orders", "store"],
+        }
+        for window in windows
+        if blocked
+    ]
+    times = {"mean_us": 41_000.0, "p50_us": 40_000.0, "p95_us": 50_000.0, "p99_us": 60_000.0, "longest_us": 70_000}
+    pending = {"pending_messages": 2000, "pending_bytes": 262_000}
+    syncs = [{"window": window, "count": 100, **times, **pending} for window in windows]
+    resources = [
+        {"window": window, "at": window, "memory_used_bytes": 10**8, "memory_limit_bytes": 10**9} for window in windows
+    ]
+    return Fixed(samples=samples, verdicts=verdicts, syncs=syncs, resources=resources)
+
+
+def test_tables_tell_who_published_how_fast_and_what_held_it_back():
+    observed = observe(loaded(), 600)
+    assert observed.throughput == pytest.approx(1000)
+    assert observed.publishing == pytest.approx(1)
+    assert observed.stored == pytest.approx(1000)
+    assert observed.blocked == pytest.approx(0.93)
+    assert observed.content_bytes == 131
+    assert observed.memory_room == 450_000_000
+    assert replace(observed.held[0], share=0.0) == Held("store", "store", "disk", 0.0, 1, "queue orders")
+    assert observed.held[0].share == pytest.approx(0.93)
+
+
+def test_only_a_connection_or_a_queue_can_be_looked_at():
+    for subject in ("orders-api", "10.0.0.5:50112 -> 10.0.0.1:5672", "orders", "queue orders"):
+        assert observe(loaded(), 600, subject).throughput == pytest.approx(1000)
+    with pytest.raises(
+        Complaint, match=r"no connection and no queue 'mail' in the tables; there are: orders-api, orders"
+    ):
+        observe(loaded(), 600, "mail")
+
+
+def test_without_samples_or_load_there_is_one_clear_line():
+    with pytest.raises(Complaint, match="the tables are empty"):
+        observe(Fixed(), 600)
+    with pytest.raises(Complaint, match="no samples"):
+        observe(Fixed(resources=[{"window": START}]), 600)
+    idle = Fixed(samples=[sample("queue orders", second, 5.0) for second in range(5)])
+    with pytest.raises(Complaint, match="nothing was published"):
+        observe(idle, 600)
+    with pytest.raises(Complaint, match="no samples yet since the settings were changed"):
+        observe(loaded(), 600, "", START + timedelta(hours=1))
+
+
+def test_a_publisher_that_is_blocked_pushes_and_one_that_is_not_has_its_own_pace():
+    pushing, _ = load_of(observe(loaded(0.93), 600), None)
+    assert (pushing.publishers.rate, pushing.publishers.persistent, pushing.publishers.body_bytes) == (0.0, True, 100)
+    paced, notes = load_of(observe(loaded(0.0), 600), None)
+    assert paced.publishers.rate == pytest.approx(1000)
+    assert any("HTTP API was not asked" in note for note in notes)
+
+
+def test_a_window_is_what_was_seen_unconfirmed_and_parked():
+    seen = Publishing(CONNECTION, True, 120, 120.0, parked_max_bytes=880 * 131)
+    load, _ = load_of(observe(loaded(), 600), Clients(publishing=(seen,)))
+    assert load.publishers.window == 1000
+    again, _ = load_of(observe(loaded(), 600), Clients(publishing=(replace(seen, connection="connection of later"),)))
+    assert again.publishers.window == 1000
+    gone, notes = load_of(observe(loaded(), 600), Clients())
+    assert gone.publishers.window == 0
+    assert any("nobody publishes at the moment" in note for note in notes)
+
+
+def test_consumers_that_always_found_something_are_as_slow_as_they_were():
+    tables = loaded(0.0, consumers=4)
+    for row in tables.tables["samples"]:
+        if row["kind"] == "queue":
+            row |= {"messages": 50_000, "sent_rate": 800.0}
+    known = Clients(consuming=(Consuming("queue orders", True, 10),))
+    load, _ = load_of(observe(tables, 600), known)
+    assert (load.consumers.count, load.consumers.prefetch, load.consumers.ack_batch) == (4, 10, 2)
+    assert load.consumers.message_us == pytest.approx(5000)
+
+
+def test_a_credit_that_the_broker_would_refuse_is_one_line():
+    assert settings_of({"credit.queue_store": "10,5", "log.level": "info"}) == Settings(queue_store="10,5")
+    with pytest.raises(Complaint, match=r"credit\.queue_store: .*more_after"):
+        settings_of({"credit.queue_store": "5,10"})
+
+
+# The words.
+
+
+def test_a_reason_names_the_bottleneck_the_change_and_the_effect():
+    observed = observe(loaded(), 600)
+    now = Candidate(Settings(), outcome(throughput=2000, p99_ms=41, memory_bytes=10_000_000, syncs=1.0))
+    then = Candidate(
+        Settings(queue_store="4000,1000"), outcome(throughput=3200, p99_ms=48, memory_bytes=22_000_000, syncs=0.8)
+    )
+    assert words.why(then, now, observed) == (
+        "Queue orders waits for the disk 93 % of the time; twice the store credit lets one sync carry 4,000 messages "
+        "instead of 2,000: 1.6 times the throughput, p99 from 41 to 48 ms, 12 MB more memory."
+    )
+    assert words.change("throughput", then.outcome, now.outcome) == "+60 %"
+
+
+def test_larger_batches_are_told_by_what_a_message_costs():
+    now = Candidate(Settings(reader_channel="20,10"), outcome(throughput=1000, cpu=0.9, syncs=0.0))
+    then = Candidate(Settings(), outcome(throughput=2000, cpu=0.9, p99_ms=20, syncs=0.0))
+    calm = observe(loaded(0.0), 600)
+    assert words.why(then, now, calm) == (
+        "20 times the credit from reader to channel makes batches larger: a message takes 450 us of the broker's core "
+        "instead of 900: twice the throughput, p99 from 40 to 20 ms, no more memory."
+    )
+
+
+def test_what_differs_is_named_as_people_set_it():
+    then = replace(Settings(), queue_store="10,5", prefetch=30, stop=800, resume=700)
+    assert words.named(then, Settings()) == {
+        "credit.queue_store": "10,5",
+        "prefetch": "30",
+        "flow-stop-count": "800",
+        "flow-resume-count": "700",
+    }
+
+
+@pytest.mark.parametrize(
+    ("cause", "bottleneck", "said"),
+    [
+        ("memory", "alarm memory", "memory_bytes_high"),
+        ("disk", "alarm disk", "disk_free_bytes_low"),
+        ("store fault", "alarm store", "repair the disk"),
+        (
+            "saturated",
+            "consumers of queue orders",
+            "Queue orders held confirms back 60 % of the time: more or faster consumers",
+        ),
+        ("store", "store", "A sync takes 41 ms"),
+    ],
+)
+def test_what_credit_cannot_cure_is_said(cause: str, bottleneck: str, said: str):
+    observed = replace(observe(loaded(), 600), held=(Held(cause, bottleneck, "", 0.6, 1),))
+    assert any(said in line for line in words.cures(observed, None, {}))
+
+
+def test_slow_consumers_are_told_how_many_more_it_takes():
+    tables = loaded(0.0, consumers=2)
+    for row in tables.tables["samples"]:
+        if row["kind"] == "queue":
+            row["sent_rate"] = 500.0
+            row["messages"] = row["messages"] // 2
+    lines = words.cures(observe(tables, 600), None, {})
+    assert any("2 consumers more at this pace would" in line for line in lines), lines
+    nobody = words.cures(
+        observe(loaded(0.0), 600), None, {"faults.queue_delay_us": "100", "faults.channel_delay_us": "0"}
+    )
+    assert "Nobody consumes queue orders, which grows by 1,000 messages a second." in nobody
+    assert "faults.queue_delay_us is 100: a stage is slowed down on purpose; end that first." in nobody
+    assert any("holds nobody back" in line for line in nobody)
+
+
+def test_when_nothing_helps_that_is_said():
+    assert words.nothing("throughput", 0.05, 2000) == (
+        "Nothing to change: of 2,000 settings none promises more throughput by more than 5 %, which is how far the "
+        "twin may be wrong."
+    )
+
+
+# The running broker, played.
+
+
+class Played:
+    """An HTTP API of a broker whose throughput depends on one setting."""
+
+    def __init__(self, rates: dict[str, float], refuses: str = "") -> None:
+        self.rates = rates
+        self.refuses = refuses
+        self.settings = {"credit.queue_store": "10,5", "credit.channel_queue": "400,200"}
+        self.put_values: list[tuple[str, str]] = []
+        self.published = 0.0
+
+    def get(self, *path: str, **query: str) -> Json:
+        if path == ("overview",):
+            self.published += self.rates.get(self.settings["credit.queue_store"], 0.0)
+            stats: Json = {"publish": self.published, "confirm": self.published, "deliver_get": 0}
+            return {"message_stats": stats, "queue_totals": {"messages": 5}}
+        if path == ("flow",):
+            connection: Json = {
+                "id": CONNECTION,
+                "kind": "connection",
+                "sent": self.published,
+                "blocked_s": 0.0,
+                "parked_bytes": 161,
+            }
+            channel: Json = {"id": "channel x", "kind": "channel", "connection": CONNECTION, "unconfirmed": 50}
+            link: Json = {"in_flight": 10, "in_flight_bytes": 1310}
+            return {"stages": [connection, channel], "links": [link], "store": {"pending_messages": 0}}
+        if path == ("nodes",):
+            return [{"mem_used": 1000}]
+        if path == ("settings",):
+            return [{"name": name, "value": value} for name, value in self.settings.items()]
+        if path[0] == "settings":
+            return {"name": path[1], "value": self.settings[path[1]]}
+        if path == ("channels",):
+            name = CONNECTION.partition(" ")[2] + " (1)"
+            return [
+                {
+                    "name": name,
+                    "confirm": True,
+                    "messages_unconfirmed": 9,
+                    "message_stats": {"publish_details": {"rate": 5.0}},
+                }
+            ]
+        if path == ("queues",):
+            marked: Json = {"x-flow-stop-count": 800, "x-flow-resume-count": 600}
+            blocking: Json = {"x-max-length": 1000, "x-overflow": "block-publish"}
+            return [
+                {"name": "a", "vhost": "/", "durable": True, "arguments": marked},
+                {"name": "b", "vhost": "shop", "arguments": {"x-max-length": 5}},
+                {"name": "c", "vhost": "shop", "arguments": {}, "effective_policy_definition": blocking},
+            ]
+        assert path == ("consumers",)
+        return [{"queue": {"name": "a", "vhost": "/"}, "ack_required": True, "prefetch_count": 20}]
+
+    def put(self, *path: str, body: Json = None) -> Json:
+        assert isinstance(body, dict)
+        if path[1] == self.refuses and body["value"] != self.settings[path[1]]:
+            raise Complaint("refused")
+        self.put_values.append((path[1], str(body["value"])))
+        self.settings[path[1]] = str(body["value"])
+        return None
+
+
+def test_the_running_broker_is_asked_for_windows_prefetches_and_marks():
+    clients = ask(Played({}), looks=2, pause_s=0.0)
+    assert clients.publishing == (Publishing(CONNECTION, True, 9, 9.0, 161),)
+    assert clients.consuming == (Consuming("queue a", True, 20),)
+    assert clients.marks == {"queue a": (800, 600), "queue shop/c": (800, 700)}
+    assert clients.durable == {"queue a"}
+    assert clients.settings["credit.queue_store"] == "10,5"
+
+
+def test_a_change_that_helps_stays_and_is_told():
+    api = Played({"10,5": 1000.0, "2000,500": 6000.0})
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert api.settings["credit.queue_store"] == "2000,500"
+    assert not change.rolled_back
+    assert change.after.throughput > change.before.throughput
+    assert change.sentence.startswith("Measured: ")
+    applied = change.document()["applied"]
+    assert isinstance(applied, dict)
+    assert applied["settings"] == {"credit.queue_store": "2000,500"}
+
+
+def test_what_is_parked_waits_for_its_confirm_too():
+    api = Played({"10,5": 1000.0})
+    measured = measure(api, 0.01)
+    waiting = 50 + 161 / 131
+    assert measured.confirm_ms == pytest.approx(1000 * waiting / measured.confirmed)
+
+
+def test_a_change_that_makes_it_worse_is_taken_back_unless_told_otherwise():
+    api = Played({"10,5": 100_000.0, "2000,500": 500.0})
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert change.rolled_back
+    assert api.settings["credit.queue_store"] == "10,5"
+    assert "the old values are set again: credit.queue_store = 10,5" in change.sentence
+    api = Played({"10,5": 100_000.0, "2000,500": 500.0})
+    assert not apply(api, {"credit.queue_store": "2000,500"}, 0.01, rollback=False, settle_s=0.0).rolled_back
+    assert api.settings["credit.queue_store"] == "2000,500"
+
+
+def test_what_was_set_before_a_refusal_or_an_interruption_is_set_back():
+    api = Played({"10,5": 100_000.0, "2000,500": 100_000.0}, refuses="credit.channel_queue")
+    with pytest.raises(Complaint, match="refused"):
+        apply(api, {"credit.queue_store": "2000,500", "credit.channel_queue": "9,9"}, 0.01, settle_s=0.0)
+    assert api.settings == {"credit.queue_store": "10,5", "credit.channel_queue": "400,200"}
+
+    def interrupt(what: str, done: float, whole: float) -> None:
+        if what == "after":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(api, {"credit.queue_store": "2000,500"}, 0.01, watch=interrupt, settle_s=0.0)
+    assert api.settings["credit.queue_store"] == "10,5"
+
+
+def test_without_load_nothing_is_set():
+    api = Played({})
+    with pytest.raises(Complaint, match="nothing is published at the moment"):
+        apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert api.put_values == []
+
+
+def test_samples_from_before_a_change_do_not_count_and_a_file_that_is_not_ours_says_nothing(tmp_path: Path):
+    assert last_change(tmp_path) is None
+    write(tmp_path, {"applied": {"at_ms": 1_794_835_366_000}})
+    assert last_change(tmp_path) == datetime.fromtimestamp(1_794_835_366, UTC)
+    for text in ("", "[]", "{}", '{"applied": {}}', '{"applied": {"at_ms": "soon"}}'):
+        (tmp_path / FILE).write_text(text)
+        assert last_change(tmp_path) is None
