@@ -1,16 +1,19 @@
-"""Pictures for docs/page.md: the page on a broker that has something to do, then under each of the five overloads.
+"""Pictures for docs/page.md: the page on a broker that has something to do, then under each of the five overloads; and
+the History page and the report with the tables of a made-up hour (tests/spark/story.py).
 
-    .venv/bin/python -m tests.browser.pictures docs/images [store]
+    .venv/bin/python -m tests.browser.pictures docs/images [store | history]
 
 Light and dark, wide and narrow. Not a test: a person looks at them.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +58,17 @@ def work(port: int, name: str, queue: str, rate: int, share: float, stop: thread
                 taken -= 1
 
 
-def take(site: Site, browser: Browser, folder: Path, view: str, fragment: str, heading: str, ready: str = "") -> None:
+def take(
+    site: Site,
+    browser: Browser,
+    folder: Path,
+    view: str,
+    fragment: str,
+    heading: str,
+    ready: str = "",
+    whole: bool = True,
+) -> None:
+    """whole: on a narrow screen down to its end."""
     for scheme, size in FULL:
         visit = Visit(site, browser, viewport=size, color_scheme=scheme)
         visit.login()
@@ -63,7 +76,7 @@ def take(site: Site, browser: Browser, folder: Path, view: str, fragment: str, h
         if ready:
             expect(visit.page.locator(ready).first).to_be_visible(timeout=WAIT_MS)
         visit.page.wait_for_timeout(2500)  # two looks, so that rates are known
-        visit.page.screenshot(path=folder / name_of(view, scheme, size), full_page=size is NARROW)
+        visit.page.screenshot(path=folder / name_of(view, scheme, size), full_page=whole and size is NARROW)
         visit.check()
         visit.close()
 
@@ -87,10 +100,51 @@ def overloads(site: Site, browser: Browser, folder: Path, wanted: list[str]) -> 
         site.api("DELETE", f"queues/%2F/{QUEUE}")
 
 
+def history(browser: Browser, folder: Path, directory: Path) -> None:
+    from penstock.spark.report.digest import digest
+    from penstock.spark.report.html import page
+    from penstock.spark.report.page import PageWriter
+    from tests.spark.story import ADVICE, WINDOW_S, story, write
+
+    now = datetime.fromtimestamp(time.time() // WINDOW_S * WINDOW_S, UTC)
+    tables = directory / "tables"
+    ledger = write(tables, story(now))
+    (tables / "advice.json").write_text(json.dumps(ADVICE))
+    PageWriter(ledger, tables).write()
+    site = Site(directory, "--set", f"management.tables={tables}")
+    try:
+        take(site, browser, folder, "history", "#/history", "History", ".verdict", whole=False)
+        visit = Visit(site, browser, viewport={"width": 1280, "height": 1000}, color_scheme="light").login()
+        visit.open("#/history", "History")
+        visit.page.locator("svg.strips").first.wait_for()
+        visit.page.evaluate("scrollTo(0, document.querySelector('svg.strips').getBoundingClientRect().top - 150)")
+        visit.page.wait_for_timeout(500)
+        visit.page.screenshot(path=folder / "history-timeline.png")
+        visit.close()
+    finally:
+        site.stop()
+    report = directory / "report.html"
+    made_ms = int(now.timestamp() * 1000)
+    report.write_text(page(digest(ledger, now - timedelta(hours=1), now, WINDOW_S, advice=ADVICE), made_ms), "utf-8")
+    for scheme in ("light", "dark"):
+        opened = browser.new_page(viewport={"width": 1180, "height": 1000}, color_scheme=scheme)
+        opened.goto(report.as_uri())
+        opened.screenshot(path=folder / f"report-{scheme}.png")
+        opened.close()
+
+
 def main(folder: Path, wanted: list[str]) -> None:
     found = chromium()
     assert found is not None, "no Chromium on the path"
     folder.mkdir(parents=True, exist_ok=True)
+    if "history" in wanted:
+        with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+            history(browser, folder, Path(directory))
+            browser.close()
+    wanted = [kind for kind in wanted if kind in KINDS]
+    if not wanted:
+        return
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         site = Site(Path(directory))
@@ -110,4 +164,4 @@ def main(folder: Path, wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] or list(KINDS))
+    main(Path(sys.argv[1]), sys.argv[2:] or ["history", *KINDS])

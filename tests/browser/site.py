@@ -47,8 +47,10 @@ def chromium() -> str | None:
 class Site:
     """`penstock serve` with an HTTP API, as a process; it can be stopped and started again on the same ports."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        """`arguments`: more of `penstock serve`."""
         self._directory = directory
+        self._arguments = arguments
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self.management = 0
@@ -61,6 +63,7 @@ class Site:
     def start(self) -> None:
         command = [sys.executable, "-m", "penstock", "serve", "--data", str(self._directory / "data")]
         command += ["--listen", f"127.0.0.1:{self.port}", "--management", f"127.0.0.1:{self.management}"]
+        command += self._arguments
         with (self._directory / "stderr").open("ab") as stderr:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=serve_environment()

@@ -75,6 +75,16 @@ CONTRASTS = (
     ("--warn", "--warn-soft"),
     ("--bad", "--bad-soft"),
     ("--bad", "--surface"),
+    ("--heat-text", "--heat-high"),
+    ("--heat-text", "--heat-most"),
+    ("--cause-channel", "--surface"),
+    ("--cause-queue", "--surface"),
+    ("--cause-dead-letters", "--surface"),
+    ("--cause-store", "--surface"),
+    ("--cause-memory", "--surface"),
+    ("--cause-disk", "--surface"),
+    ("--cause-store-fault", "--surface"),
+    ("--cause-saturated", "--surface"),
 )
 CONTRAST_MIN = 4.5  # WCAG AA, ordinary text
 EDGE_CONTRAST_MIN = 3.0  # WCAG AA, borders and lines that mean something
@@ -177,7 +187,7 @@ def test_what_a_user_s_tags_do_not_allow_is_not_offered(visit: Open, site: Site)
         expect(page.get_by_role("link", name="amq.topic")).to_be_visible()
     everybody = {"Overview", "Connections", "Channels", "Exchanges", "Queues", "Streams"}
     doing = {"Publish", "Bind", "Get", "Purge", "Delete"}
-    assert offered["monitoring"] == (everybody | {"Flow"}, set())
+    assert offered["monitoring"] == (everybody | {"Flow", "History"}, set())
     assert offered["management"] == (everybody, doing)
     assert offered["policymaker"] == (everybody | {"Policies"}, doing)
 

@@ -31,7 +31,7 @@ NO_PIPELINE: Final = (
     "no flow pipeline: `penstock up` starts one with the broker; "
     "or run `penstock pipeline flow --tables DIR` and start the broker with `--set management.tables=DIR`"
 )
-NOTHING_YET: Final = "the flow pipeline has written nothing yet; is `penstock pipeline flow` running?"
+NOTHING_YET: Final = "the flow pipeline has written nothing yet: it takes a moment to start, if it was started"
 
 
 class Sheet(msgspec.Struct):

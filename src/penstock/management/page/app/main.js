@@ -9,6 +9,7 @@ import { channel, channels } from "./views/channels.js";
 import { connection, connections } from "./views/connections.js";
 import { exchange, exchanges } from "./views/exchanges.js";
 import { flow } from "./views/flow.js";
+import { history } from "./views/history.js";
 import { overview } from "./views/overview.js";
 import { policies } from "./views/policies.js";
 import { queue } from "./views/queue.js";
@@ -23,6 +24,7 @@ const always = () => true;
 const PAGES = [
   ["", "Overview", always, [["", overview]]],
   ["flow", "Flow", may.monitor, [["flow", flow]]],
+  ["history", "History", may.monitor, [["history", history]]],
   ["connections", "Connections", always, [["connections", connections], ["connections/:name", connection]]],
   ["channels", "Channels", always, [["channels", channels], ["channels/:name", channel]]],
   ["exchanges", "Exchanges", always, [["exchanges", exchanges], ["exchanges/:vhost/:name", exchange]]],

@@ -1,0 +1,198 @@
+"""SVG: the report's charts. Strips of cells over time, and lines with their limits. No script; hovering shows titles.
+
+A chart is as wide as WIDTH and scales; its text says the same in short (aria-label), the table behind it in full.
+Place: html.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.spark.report import figures
+from penstock.spark.report.markup import Safe, el, together
+
+WIDTH: Final = 960
+LABELS: Final = 210  # room for names, left of strips
+ROW: Final = 22
+BAR: Final = 16
+AXIS: Final = 24
+LEFT: Final = 62  # room for numbers, left of lines
+RIGHT: Final = 12
+TOP: Final = 12
+HEIGHT: Final = 190
+LETTERS_MAX: Final = 30
+TICK: Final = 110  # between two moments on the axis, at least
+GAP_MAX: Final = 6  # steps without a value that a line goes over, as on the page
+LEVELS: Final = (0.0, 0.02, 0.2, 0.4, 0.6, 0.8)  # a share above the n-th is of level n + 1
+TICK_STEPS_S: Final = (1, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+
+Values = Sequence[float | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Time from left to right: `steps` of it between `left` and the right rim of a chart that is `width` wide."""
+
+    since_ms: int
+    step_ms: int
+    steps: int
+    width: int = WIDTH
+    left: int = LEFT
+
+    @property
+    def until_ms(self) -> int:
+        return self.since_ms + self.step_ms * self.steps
+
+    def x(self, step: float) -> float:
+        return self.left + step / self.steps * (self.width - self.left - RIGHT)
+
+    def at_ms(self, step: int) -> int:
+        return self.since_ms + step * self.step_ms
+
+    def ticks(self) -> list[int]:
+        """Round moments, with room for their words between them."""
+        least = (self.until_ms - self.since_ms) / max(1, (self.width - self.left) // TICK)
+        every = next((s * 1000 for s in TICK_STEPS_S if s * 1000 >= least), 86_400_000 * (1 + int(least) // 86_400_000))
+        first = -(-self.since_ms // every) * every
+        return list(range(first, self.until_ms + 1, every))
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    label: str
+    cells: list[tuple[str, str]]  # of each step the class, empty for nothing, and what its title says
+    note: str = ""  # at the right of the label
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    values: Values
+    kind: str  # its class: series-1 …, or limit
+
+
+def level(share: float) -> str:
+    """The class of a share: level-1 is little, level-5 most of the time."""
+    reached = sum(share > least for least in LEVELS[1:])
+    return f"level-{max(1, reached)}" if share > 0 else ""
+
+
+def strips(title: str, axis: Axis, rows: Sequence[Strip]) -> Safe:
+    """Rows of cells over time; cells beside each other that are alike are one."""
+    axis = replace(axis, left=LABELS)
+    height = len(rows) * ROW + AXIS
+    body = [_strip(row, axis, i * ROW) for i, row in enumerate(rows)]
+    marks = _time_ticks(axis, len(rows) * ROW, 0)
+    return _chart(title, axis.width, height, [*marks, *body])
+
+
+def _strip(row: Strip, axis: Axis, top: float) -> Safe:
+    y = top + (ROW - BAR) / 2
+    ground = el(
+        "rect", {"class": "ground", "x": LABELS, "y": y, "width": WIDTH - LABELS - RIGHT, "height": BAR, "rx": 2}
+    )
+    label = el(
+        "text",
+        {"class": "name", "x": LABELS - 8, "y": y + 12, "text-anchor": "end"},
+        _cut(row.label),
+        el("title", {}, row.label),
+    )
+    bars = []
+    begin = 0
+    for i in range(1, len(row.cells) + 1):
+        if i < len(row.cells) and row.cells[i] == row.cells[begin]:
+            continue
+        kind, words = row.cells[begin]
+        if kind:
+            x, right = axis.x(begin), axis.x(i)
+            since, until = (figures.clock(axis.at_ms(step), True) for step in (begin, i))
+            told = f"{row.label}, {since} to {until}: {words}"
+            # Half a unit more, so that there is no gap between cells.
+            size = {"x": round(x, 2), "y": y, "width": round(right - x + 0.4, 2), "height": BAR}
+            bars.append(el("rect", {"class": kind, **size}, el("title", {}, told)))
+        begin = i
+    return el("g", {}, label, ground, *bars)
+
+
+def lines(
+    title: str, axis: Axis, shown: Sequence[Line], words: Callable[[float | None], str], binary: bool = False
+) -> Safe:
+    """Lines over time, from zero on; the first one that is no limit has its area filled. binary: they are bytes."""
+    known = [value for line in shown for value in line.values if value is not None]
+    top = nice(max(known, default=0), binary)
+    floor = HEIGHT - AXIS
+
+    def y(value: float) -> float:
+        return floor - value / top * (floor - TOP)
+
+    grid = []
+    for part in (0.0, 0.5, 1.0):
+        at = y(top * part)
+        grid.append(el("line", {"class": "grid", "x1": LEFT, "x2": axis.width - RIGHT, "y1": at, "y2": at}))
+        grid.append(el("text", {"class": "tick", "x": LEFT - 7, "y": at + 4, "text-anchor": "end"}, words(top * part)))
+    drawn = [
+        el("path", {"class": f"line {line.kind}", "d": _path(line.values, axis, y)}, el("title", {}, line.label))
+        for line in shown
+    ]
+    first = next((line for line in shown if line.kind != "limit"), None)
+    area = [el("path", {"class": f"area {first.kind}", "d": _area(first.values, axis, y, floor)})] if first else []
+    return _chart(title, axis.width, HEIGHT, [*grid, *_time_ticks(axis, floor, TOP), *area, *drawn])
+
+
+def _path(values: Values, axis: Axis, y: Callable[[float], float]) -> str:
+    """Broken where nothing is known."""
+    found = ""
+    last = -GAP_MAX - 1
+    for i, value in enumerate(values):
+        if value is None:
+            continue
+        found += f"{'L' if i - last <= GAP_MAX else 'M'}{axis.x(i + 0.5):.1f} {y(value):.1f}"
+        last = i
+    return found or "M0 0"
+
+
+def _area(values: Values, axis: Axis, y: Callable[[float], float], floor: float) -> str:
+    known = [(i, value) for i, value in enumerate(values) if value is not None]
+    if len(known) < 2:
+        return "M0 0"
+    points = "L".join(f"{axis.x(i + 0.5):.1f} {y(value):.1f}" for i, value in known)
+    begin, end = (axis.x(known[at][0] + 0.5) for at in (0, -1))
+    return f"M{begin:.1f} {floor}L{points}L{end:.1f} {floor}Z"
+
+
+def _time_ticks(axis: Axis, floor: float, top: float) -> list[Safe]:
+    found = []
+    long = axis.until_ms - axis.since_ms > 86_400_000
+    for at_ms in axis.ticks():
+        x = axis.x((at_ms - axis.since_ms) / axis.step_ms)
+        anchor = "end" if x > axis.width - RIGHT - 20 else "middle"
+        text = figures.moment(at_ms, axis.until_ms) if long else figures.clock(at_ms)
+        found.append(el("line", {"class": "grid", "x1": round(x, 1), "x2": round(x, 1), "y1": top, "y2": floor + 4}))
+        found.append(el("text", {"class": "tick", "x": round(x, 1), "y": floor + 17, "text-anchor": anchor}, text))
+    return found
+
+
+def _chart(title: str, width: float, height: float, parts: Sequence[Safe]) -> Safe:
+    frame = {"class": "chart", "viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": title}
+    return el("svg", {**frame, "xmlns": "http://www.w3.org/2000/svg"}, together(*parts))
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= LETTERS_MAX else label[: LETTERS_MAX - 1] + "…"
+
+
+def nice(value: float, binary: bool = False) -> float:
+    """The next round number, for the top of an axis."""
+    if value <= 0:
+        return 1.0
+    base, steps = (
+        (1024, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)) if binary else (10, (1, 1.5, 2, 3, 4, 5, 6, 8, 10))
+    )
+    size = 1.0
+    while size * base < value:
+        size *= base
+    while size > value:
+        size /= base
+    return next((size * step for step in steps if size * step >= value), value)

@@ -1,0 +1,227 @@
+"""The History page, as a person sees it: a broker whose pipeline has made tables of an hour, and their digest."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.site import Site, Visit
+from tests.browser.test_manners import NARROWEST, OFFENCES
+
+pytest.importorskip("pyspark", reason="the pipeline's tables need it")
+
+EVIL = "<img src=x onerror=alert(1)>"
+# The page asks for what the pipeline has not written yet; Chromium puts that on the console.
+MISSING = ("404",)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def site(browser: Browser, tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    one = Site(tmp_path_factory.mktemp("site"), "--set", f"management.tables={tables}")
+    yield one
+    one.stop()
+    assert " crash " not in one.log(), one.log()
+
+
+@pytest.fixture(scope="module")
+def sheet(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the pipeline writes after an hour that ends now; the ledger's own files are elsewhere."""
+    from penstock.spark.report.page import PageWriter
+    from tests.spark.story import WINDOW_S, story, write
+
+    now_s = datetime.now(UTC).timestamp() // WINDOW_S * WINDOW_S
+    root = tmp_path_factory.mktemp("ledger")
+    assert PageWriter(write(root, story(datetime.fromtimestamp(now_s, UTC))), root).write()
+    found: dict[str, Any] = json.loads((root / "page.json").read_bytes())
+    return found
+
+
+@pytest.fixture
+def shown(guest: Visit, tables: Path, sheet: dict[str, Any]) -> Page:
+    """The page, open at a history that is there."""
+    put(tables, sheet)
+    guest.open("#/history", "History")
+    expect(guest.page.locator(".verdict").first).to_be_visible()
+    return guest.page
+
+
+def put(tables: Path, sheet: dict[str, Any]) -> None:
+    """As the pipeline does: the whole file at once."""
+    new = tables / "new"
+    new.write_text(json.dumps(sheet))
+    new.replace(tables / "page.json")
+
+
+def renewed(page: Page, tables: Path, sheet: dict[str, Any]) -> None:
+    """The pipeline has written; the page looks at once, not only when its five seconds are over."""
+    put(tables, sheet)
+    page.evaluate("document.dispatchEvent(new CustomEvent('penstock:found'))")
+
+
+def moved(sheet: dict[str, Any], minutes: int) -> dict[str, Any]:
+    """As if it had been written then."""
+    found: dict[str, Any] = json.loads(json.dumps(sheet))
+    for one in found["ranges"].values():
+        one["since_ms"] += minutes * 60_000
+        one["until_ms"] += minutes * 60_000
+    return found
+
+
+def changed(sheet: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The sheet with another word in place of one, wherever it stands."""
+    text = json.dumps(sheet)
+    assert old in text
+    found: dict[str, Any] = json.loads(text.replace(old, json.dumps(new)[1:-1]))
+    return found
+
+
+def panel(page: Page, title: str):
+    return page.get_by_role("region", name=title, exact=True).filter(has=page.get_by_role("heading", name=title))
+
+
+def test_where_there_is_no_history_it_says_how_to_get_one_and_shows_it_when_it_is_there(
+    guest: Visit, tables: Path, sheet: dict[str, Any]
+):
+    guest.expected = MISSING
+    (tables / "page.json").unlink(missing_ok=True)
+    page = guest.page
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("heading", level=1, name="History")).to_be_visible()
+    empty = page.locator("#no-history")
+    expect(empty).to_contain_text("written nothing yet")
+    expect(empty).to_contain_text("penstock up")
+    expect(empty).to_contain_text("penstock pipeline flow --tables DIR")
+    put(tables, sheet)
+    expect(page.locator(".verdict").first).to_be_visible()
+    expect(empty).to_have_count(0)
+
+
+def test_it_says_what_held_whom_back_for_how_long_and_what_helps(shown: Page):
+    expect(shown.locator(".banner").first).to_contain_text("Within 1 h, 3 publishers were held back.")
+    store = shown.locator('.verdict[data-cause="store"]')
+    expect(store).to_contain_text("orders-api and billing were held back by queue orders, which waited for the disk")
+    expect(store.get_by_role("list", name="Chain").get_by_role("listitem")).to_have_text(
+        ["orders-api", "channel 1 of orders-api", "queue orders", "store"]
+    )
+    expect(store).to_contain_text("What helps: a disk that syncs faster")
+    expect(shown.locator('.verdict[data-cause="saturated"]')).to_contain_text("until now")
+    forecast = shown.locator('.verdict[data-cause="forecast"]')
+    expect(forecast).to_contain_text(
+        re.compile(r"Queue mail\.out reaches its limit of 10,000 at (\S+ )?\d\d:\d\d, in 12 min")
+    )
+    rows = panel(shown, "Who was held back").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("orders-api")
+    expect(rows.nth(1)).to_contain_text("saturated")
+
+
+def test_the_timeline_the_heat_map_and_the_gauges_are_drawn(shown: Page):
+    timeline = panel(shown, "Blocks over time")
+    assert timeline.locator("svg .strip-ground").count() == 8
+    assert timeline.locator("svg .cell").count() > 8
+    timeline.get_by_text("As a table").click()
+    expect(timeline.get_by_role("row", name=re.compile("queue orders"))).to_be_visible()
+    heat = panel(shown, "Who blocked whom").get_by_role("table")
+    expect(heat.get_by_role("row", name=re.compile("^queue orders"))).to_contain_text("12 min")
+    assert "level-" in (heat.locator("td[title^='queue orders waited for store']").get_attribute("class") or "")
+    for title in ("queue orders", "queue mail.out", "Time per sync", "Memory", "Disk"):
+        chart = shown.locator("svg.chart").and_(shown.get_by_role("img", name=re.compile(f"^{re.escape(title)}: ")))
+        expect(chart.locator("path.line").first).to_be_visible()
+    expect(panel(shown, "Top blockers").get_by_role("row").nth(1)).to_contain_text("store")
+    expect(panel(shown, "Blocked now")).to_contain_text("consumers of queue orders")
+    expect(panel(shown, "Advice")).to_contain_text("penstock pipeline advise")
+    expect(panel(shown, "Checks of the tables")).to_contain_text("1 of 3 checks fail")
+
+
+def test_another_range_is_chosen_with_the_keyboard_and_stays_after_a_reload(shown: Page):
+    choice = shown.get_by_role("group", name="How far back")
+    expect(choice.get_by_role("button", name="1 h", exact=True)).to_have_attribute("aria-pressed", "true")
+    choice.get_by_role("button", name="24 h").focus()
+    shown.keyboard.press("Enter")
+    chart = shown.locator("svg.chart").and_(shown.get_by_role("img", name=re.compile("^Memory: ")))
+    expect(chart).to_contain_text("−24 h")
+    expect(shown).to_have_url(re.compile("range=24h"))
+    shown.reload()
+    expect(chart).to_contain_text("−24 h")
+    expect(choice.get_by_role("button", name="24 h")).to_have_attribute("aria-pressed", "true")
+    choice.get_by_role("button", name="15 min").click()
+    expect(shown.locator(".banner").first).to_contain_text("Within 15 min, 3 publishers")
+
+
+def test_arrow_keys_walk_along_the_timeline_and_say_what_was_there(shown: Page):
+    strips = panel(shown, "Who was held back").locator("svg.strips")
+    strips.focus()
+    shown.keyboard.press("ArrowLeft")
+    expect(strips).to_have_attribute("aria-label", re.compile(r"orders-api, .*\d\d:\d\d:\d\d: saturated, \d+ %$"))
+    shown.keyboard.press("ArrowDown")
+    expect(strips).to_have_attribute("aria-label", re.compile(r"billing, .*: not held back$"))
+    strips.blur()
+    expect(strips).to_have_attribute("aria-label", "Who was held back")
+
+
+def test_what_is_new_is_shown_without_a_reload_and_nothing_folds_up(shown: Page, tables: Path, sheet: dict[str, Any]):
+    timeline = panel(shown, "Blocks over time")
+    timeline.get_by_text("As a table").click()
+    renewed(shown, tables, changed(sheet, "billing", "ledger-job"))
+    expect(panel(shown, "Who was held back")).to_contain_text("ledger-job")
+    expect(timeline.get_by_role("row", name=re.compile("^ledger-job"))).to_be_visible()
+
+
+def test_tables_that_have_not_grown_for_a_while_are_told_to_be_behind(shown: Page, tables: Path, sheet: dict[str, Any]):
+    renewed(shown, tables, moved(sheet, minutes=-60))
+    expect(shown.locator("#behind")).to_contain_text(re.compile(r"The tables end 1 h.* ago"))
+    renewed(shown, tables, moved(sheet, minutes=60))
+    expect(shown.locator("#behind")).to_have_count(0)
+
+
+def test_names_become_no_markup(shown: Page, tables: Path, sheet: dict[str, Any]):
+    renewed(shown, tables, changed(changed(sheet, "camera-3", EVIL), "queue orders", f"queue {EVIL}"))
+    expect(panel(shown, "Who was held back")).to_contain_text(EVIL)
+    expect(panel(shown, "Who blocked whom")).to_contain_text(f"queue {EVIL}")
+    assert shown.locator("main img").count() == 0
+
+
+def test_it_fits_a_phone_in_dark_colours_and_is_there_for_everybody(visit, shown: Page):
+    one = visit(viewport=NARROWEST, color_scheme="dark").login()
+    one.open("#/history", "History")
+    expect(one.page.locator(".verdict").first).to_be_visible()
+    assert one.page.evaluate(OFFENCES) == []
+    assert one.page.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0
+    assert shown.evaluate(OFFENCES) == []
+
+
+def test_the_report_file_opens_by_itself_and_asks_nobody(browser: Browser, tmp_path: Path):
+    from datetime import timedelta
+
+    from penstock.spark.report.digest import digest
+    from penstock.spark.report.html import page
+    from tests.spark.story import END, story, write
+
+    file = tmp_path / "report.html"
+    found = digest(write(tmp_path / "tables", story()), END - timedelta(hours=1), END, 10.0)
+    file.write_text(page(found, 0), "utf-8")
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    opened = context.new_page()
+    told: list[str] = []
+    asked: list[str] = []
+    opened.on("console", lambda message: told.append(message.text))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(file.as_uri())
+    expect(opened.get_by_role("heading", level=1, name="Flow report")).to_be_visible()
+    expect(opened.locator("#summary")).to_contain_text("which waited for the disk")
+    assert opened.locator("svg.chart rect[class*='level-']").count() > 10
+    assert opened.evaluate("document.scrollingElement.scrollWidth - innerWidth") <= 0
+    assert told == []
+    assert asked == [file.as_uri()]
+    context.close()
