@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.penstock-setup
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 
-# The broker as `make run` starts it: fixed ports, its data beside the code.
-SERVE := $(BIN)/penstock serve --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --data data
+# What `make run` starts, on fixed ports, its data and the pipeline's tables beside the code.
+UP := $(BIN)/penstock up --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --data data
 
 # More words for pytest, the comparison or the broker: make test ARGS="-k credit".
 ARGS ?=
@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench fuzz lock node clean distclean
+.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench pipelinebench twinbench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -64,8 +64,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15672, its data in ./data
-	@exec $(SERVE) $(ARGS)
+run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15672 and the flow pipeline (ARGS=--demo: a load)
+	@exec $(UP) $(ARGS)
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
@@ -122,6 +122,12 @@ managementbench: setup fresh ## does the HTTP API answer at full load and with 1
 
 sparkbench: setup fresh ## rows per second into Spark and out of it, against Spark's own source and the naive way
 	@$(BIN)/python bench/spark.py $(ARGS)
+
+pipelinebench: setup fresh ## does the flow pipeline keep up with a broker at full load, how late are its rows, what do ten million events cost
+	@$(BIN)/python bench/pipeline.py $(ARGS)
+
+twinbench: setup fresh ## what the twin predicts against what the broker does, for nine loads at three settings each
+	@$(BIN)/python bench/twin.py $(ARGS)
 
 # What is found becomes a file in fuzz/corpus and a failing test. Interpreted, because compiled code shows no coverage.
 SECONDS ?= 60

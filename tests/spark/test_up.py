@@ -1,0 +1,128 @@
+"""`penstock up` with its pipeline: events become rows, each once, whatever is killed, and nobody is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.connection import Connection
+from penstock.client.error import LoginRefused
+from penstock.client.uri import parse_uri
+from penstock.spark.complaint import Complaint
+from penstock.spark.ledger import Ledger
+from penstock.spark.tables.schema import LATE_MAX_S
+from penstock.up.command import WINDOW_S_MAX
+from tests.wire.upprocess import UpProcess
+from tests.wire.waiting import wait_until
+
+SPARK_S = 200.0  # for Spark to start, or for a batch, on a machine that is busy with something else
+Up = Callable[..., UpProcess]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """Starts `penstock up` on the test's one data directory; with all that belongs to it, it ends with the test."""
+    started: list[UpProcess] = []
+
+    def start(*arguments: str) -> UpProcess:
+        words = ("--window", "1", "--master", "local[2]", "--memory", "512m")
+        started.append(UpProcess(tmp_path, *words, *arguments))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def fail_login(started: UpProcess, user: str) -> None:
+    """Something that is an event of its own."""
+    with pytest.raises(LoginRefused):
+        Connection.connect(parse_uri(started.uri).with_login(user, "wrong"))
+
+
+def users(tables: Path) -> list[str]:
+    """Whose logins have failed, as the table has it, in this order."""
+    try:
+        found = Ledger(tables).arrow("events", columns=["offset", "type", "user"]).to_pylist()
+    except Complaint:  # there is no table yet
+        return []
+    failed = [(row["offset"], row["user"]) for row in found if row["type"] == "login_failed"]
+    return [user for _, user in sorted(failed)]
+
+
+def wait_for_users(tables: Path, *expected: str) -> None:
+    """Looks at the table only when it has changed: the machine has a Spark to run."""
+    seen: set[int] = set()
+
+    def is_there() -> bool:
+        try:
+            changed = (tables / "_ledger").stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        if changed in seen:
+            return False
+        seen.add(changed)
+        return users(tables) == list(expected)
+
+    wait_until(is_there, SPARK_S, f"rows of {expected}")
+
+
+def answer(url: str) -> dict[str, object]:
+    """What the API says to guest."""
+    passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
+    passwords.add_password(None, url, "guest", "guest")
+    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
+    with opener.open(url, timeout=SPARK_S) as found:
+        result: dict[str, object] = json.load(found)
+        return result
+
+
+@pytest.mark.timeout(900)
+def test_every_event_is_a_row_once_whoever_is_killed_and_nobody_is_left(up: Up) -> None:
+    started = up()
+    assert started.wait_for_out("").startswith("ready: amqp ")
+    ready = started.wait_for_out("pipeline ready: ", timeout_s=SPARK_S)
+    tables = started.data / "pipeline"
+    assert str(tables) in ready
+    fail_login(started, "anna")
+    wait_for_users(tables, "anna")
+
+    # The page has it too.
+    wait_until((tables / "page.json").exists, SPARK_S)
+    assert answer(f"{started.page}api/flow/tables")["digest"]
+
+    # The pipeline is killed: another takes over, the broker is not touched.
+    broker = started.process_of("serve").pid
+    assert started.processes("org.apache.spark.deploy.SparkSubmit")
+    started.process_of("pipeline").kill()
+    fail_login(started, "bert")
+    started.wait_for_line("the pipeline was killed by SIGKILL; it is started again in 1 s", timeout_s=SPARK_S)
+    started.wait_for_out("pipeline ready: ", count=2, timeout_s=SPARK_S)
+    wait_for_users(tables, "anna", "bert")
+    assert started.process_of("serve").pid == broker
+
+    # All of it is killed but for those who must notice.
+    started.process.kill()
+    started.wait()
+    started.wait_until_nobody_is_left()
+
+    offsets = Ledger(tables).arrow("events", columns=["offset"])["offset"].to_pylist()
+    assert sorted(offsets) == list(range(len(offsets)))
+
+
+@pytest.mark.timeout(600)
+def test_a_stop_while_spark_starts_leaves_nobody(up: Up) -> None:
+    started = up()
+    wait_until(lambda: started.processes("org.apache.spark.deploy.SparkSubmit"), SPARK_S)
+    started.signal_group(signal.SIGINT)
+    assert started.wait(SPARK_S) == 0
+    started.wait_until_nobody_is_left()
+
+
+def test_a_window_that_the_pipeline_would_refuse_is_refused_before_anything_is_started() -> None:
+    assert WINDOW_S_MAX == LATE_MAX_S

@@ -1,0 +1,179 @@
+"""`penstock up` without its pipeline: the ready line, who speaks, signals, the end of one part.
+
+With the pipeline: tests/spark/test_up.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.connection import Connection
+from penstock.client.uri import parse_uri
+from tests.wire.live import serve_environment
+from tests.wire.upprocess import UpProcess
+from tests.wire.waiting import LIMIT_S, wait_until
+
+Up = Callable[..., UpProcess]
+NO_PIPELINE = ("--set", "events.enabled=false")  # a pipeline is seconds of Spark, and nothing here is about it
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    """Starts `penstock up` with these words; with all that belongs to it, it ends with the test."""
+    started: list[UpProcess] = []
+
+    def start(*arguments: str, environment: dict[str, str] | None = None) -> UpProcess:
+        directory = tmp_path / f"up{len(started)}"
+        directory.mkdir()
+        started.append(UpProcess(directory, *arguments, environment=environment))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def refused(directory: Path, command: str, *arguments: str) -> str:
+    """What this command says on stderr before it ends with an error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", command, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT_S,
+        check=False,
+        env=serve_environment(),
+    )
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_the_first_line_is_the_broker_s_and_settings_reach_it(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[limits]\nchannel_max = 7\n")
+    started = up(*NO_PIPELINE, "--config", str(file), "--set", "limits.frame_max_bytes=8192")
+    line = started.wait_for_out("")
+    assert re.fullmatch(r"ready: amqp 127\.0\.0\.1:\d+, management http://127\.0\.0\.1:\d+/", line)
+    with Connection.connect(parse_uri(started.uri)) as connection:
+        assert (connection.channel_max, connection.frame_max) == (7, 8192)
+    with urllib.request.urlopen(started.page, timeout=LIMIT_S) as answer:
+        assert answer.status == 200
+
+
+def test_without_spark_the_broker_runs_and_one_line_says_what_to_install(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pyspark'] = None\n")
+    path = os.pathsep.join((str(tmp_path), serve_environment()["PYTHONPATH"]))
+    started = up(environment={"PYTHONPATH": path})
+    assert 'pip install "penstock[spark]"' in started.wait_for_line("the flow pipeline is off")
+    Connection.connect(parse_uri(started.uri)).close()
+    assert not started.processes("pipeline")
+
+
+def test_with_a_json_log_every_line_is_json_and_tells_who_speaks(up: Up) -> None:
+    started = up(*NO_PIPELINE, "--set", "log.format=json")
+    started.wait_for_line("listening")
+    started.wait_for_line("the flow pipeline is off")
+    parts = {json.loads(line)["part"] for line in started.log}
+    assert parts == {"broker", "up"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_ends_the_demo_before_the_broker_and_leaves_nobody(up: Up, number: signal.Signals) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    if number == signal.SIGTERM:
+        started.process.send_signal(number)
+    else:
+        started.signal_group(number)  # as a terminal does: to all of us
+    assert started.wait() == 0
+    started.wait_until_nobody_is_left()
+    assert not any("does not stop" in line or "hurry" in line for line in started.log), started.log
+    assert all(re.match(r"(broker|demo|up) +\| \S", line) for line in started.log), started.log
+    # It was there to delete its queues.
+    words = [sys.executable, "-m", "penstock", "definitions", "export", "--data", str(started.data)]
+    kept = subprocess.run(words, capture_output=True, text=True, check=True, env=serve_environment()).stdout
+    assert "demo." not in kept
+
+
+def test_a_second_signal_does_not_wait_for_who_does_not_stop(up: Up) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    started.process_of("penstock.up.demo").suspend()
+    started.process.send_signal(signal.SIGINT)
+    started.wait_for_line("stopping: SIGINT")
+
+    def hurried() -> bool:
+        if any("in a hurry" in line for line in started.log):
+            return True
+        started.process.send_signal(signal.SIGINT)
+        return False
+
+    wait_until(hurried)
+    started.wait()
+    started.wait_until_nobody_is_left()
+
+
+def test_nobody_outlives_a_killed_up(up: Up) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    assert len(started.processes()) == 3
+    started.process.kill()
+    started.wait_until_nobody_is_left()
+
+
+def test_the_end_of_the_broker_is_the_end_of_all(up: Up) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    started.process_of("serve").kill()
+    assert started.wait() == 1
+    started.wait_until_nobody_is_left()
+    assert len([line for line in started.log if "the broker was killed by SIGKILL: stopping" in line]) == 1
+
+
+def test_a_demo_that_dies_is_started_again_and_the_broker_is_not_touched(up: Up) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    broker = started.process_of("serve")
+    started.process_of("penstock.up.demo").kill()
+    started.wait_for_line("the demo was killed by SIGKILL; it is started again in 1 s")
+    started.wait_for_out("demo ready: ", count=2)
+    assert started.process_of("serve").pid == broker.pid
+
+
+def test_a_port_in_use_is_the_line_that_serve_has_for_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ("--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--management", "127.0.0.1:0")
+        told = refused(tmp_path, "up", *words)
+        assert told == refused(tmp_path, "serve", *words)
+        assert told.count("\n") == 1
+
+
+def test_a_data_directory_that_another_broker_has_is_one_line(up: Up, tmp_path: Path) -> None:
+    started = up(*NO_PIPELINE)
+    broker = started.process_of("serve")
+    started.wait_for_out("ready: ")
+    words = ("--listen", "127.0.0.1:0", "--management", "127.0.0.1:0", "--data", str(started.data))
+    told = refused(tmp_path, "up", *words)
+    assert told == f"penstock: data directory {started.data} is in use by process {broker.pid}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("--set", "credit.nothing=1"), ("--uri", "http://example.org"), ("--config", "missing.toml")]
+)
+def test_a_mistake_on_the_command_line_is_one_line_and_starts_nothing(tmp_path: Path, words: tuple[str, str]) -> None:
+    told = refused(tmp_path, "up", *words)
+    assert told.startswith("penstock: ")
+    assert told.count("\n") == 1
+    assert not (tmp_path / "data").exists()
