@@ -13,9 +13,12 @@
 | memory    | alarms.memory_bytes_high below what is used        | memory    |
 | saturated | x-flow-stop-count and a publisher with confirms    | saturated |
 
+    with bystander(amqp_port, "calm", "calm"):
+        …  a publisher so slow that no slowed stage holds it back, only an alarm
+
 The broker needs the HTTP API, and for `store` a data directory. The publisher is pika in a process of its own, so that
-it is a client like any other and takes no turns from a broker in the test's process. Used by test_flow.py and by
-the tests in the browser.
+it is a client like any other and takes no turns from a broker in the test's process. Used by test_flow.py, by
+the tests in the browser, and where Spark must find the same truth (tests/spark/truth.py).
 """
 
 from __future__ import annotations
@@ -26,18 +29,21 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 
 CONNECTION: Final = "orders-api"  # the connection_name of the publisher
 QUEUE: Final = "orders"
 
 BATCH: Final = 100  # messages at a time: a quarter of the credit of a hop, so that a healthy broker never blocks
 PAUSE_S: Final = 0.025  # after a batch: 4000 messages a second at most, by far more than a slowed broker takes
+CALM_BATCH: Final = 5  # of a bystander: 100 messages a second, a fifth of what a slowed stage takes
+CALM_PAUSE_S: Final = 0.05
 BODY: Final = b"x" * 100
 DELAY_US: Final = 2000  # per message: 500 messages a second
 SYNC_DELAY_MS: Final = 2000  # 2800 messages are on their way to the disk at most: 1400 a second
@@ -67,11 +73,20 @@ KINDS: Final[dict[str, Kind]] = {
 class Overload:
     """One that is on. `lift` ends its cause, `stop` the clients too."""
 
-    def __init__(self, kind: str, port: int, management: str, user: str = "guest", password: str = "guest") -> None:
+    def __init__(
+        self,
+        kind: str,
+        port: int,
+        management: str,
+        user: str = "guest",
+        password: str = "guest",
+        connection: str = CONNECTION,
+        queue: str = QUEUE,
+    ) -> None:
         self.kind = kind
         self.what = KINDS[kind]
-        self.connection = CONNECTION
-        self.queue = QUEUE
+        self.connection = connection
+        self.queue = queue
         self._port = port
         self._management = management.rstrip("/")
         self._authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -96,11 +111,7 @@ class Overload:
 
     def stop(self) -> None:
         for client in self._clients:
-            client.kill()
-            client.wait(LIMIT_S)
-            for pipe in (client.stdout, client.stderr):
-                if pipe is not None:
-                    pipe.close()
+            _end(client)
         self._clients.clear()
 
     def set(self, name: str, value: int) -> None:
@@ -111,20 +122,46 @@ class Overload:
             pass
 
     def _client(self, *arguments: str) -> None:
-        """A process; it says a line when it has begun."""
-        command = [sys.executable, __file__, str(self._port), *filter(None, arguments)]
-        client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self._clients.append(client)
-        assert client.stdout is not None
-        assert client.stderr is not None
-        if not client.stdout.readline():
-            raise AssertionError(f"the {arguments[0]} client of the overload ended: {client.stderr.read()}")
+        role, *options = arguments
+        name = self.connection if role == "publish" else f"{self.queue}-worker"
+        self._clients.append(_begin(self._port, role, name, self.queue, *filter(None, options)))
+
+
+def _begin(port: int, role: str, *arguments: str) -> subprocess.Popen[str]:
+    """A client's process; it says a line when it has begun."""
+    command = [sys.executable, __file__, str(port), role, *arguments]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    assert client.stderr is not None
+    if not client.stdout.readline():
+        raise AssertionError(f"the {role} client of the overload ended: {client.stderr.read()}")
+    return client
+
+
+def _end(client: subprocess.Popen[str]) -> None:
+    client.kill()
+    client.wait(LIMIT_S)
+    for pipe in (client.stdout, client.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 @contextmanager
-def overload(kind: str, port: int, management: str) -> Iterator[Overload]:
+def bystander(port: int, connection: str, queue: str) -> Iterator[None]:
+    """A publisher that is held back by nothing but an alarm."""
+    client = _begin(port, "publish", connection, queue, "calm")
+    try:
+        yield
+    finally:
+        _end(client)
+
+
+@contextmanager
+def overload(
+    kind: str, port: int, management: str, connection: str = CONNECTION, queue: str = QUEUE
+) -> Iterator[Overload]:
     """An overload of this kind, from begin to end: its clients are gone and its settings are 0 afterwards."""
-    one = Overload(kind, port, management)
+    one = Overload(kind, port, management, connection=connection, queue=queue)
     try:
         one.start()
         yield one
@@ -134,36 +171,35 @@ def overload(kind: str, port: int, management: str) -> Iterator[Overload]:
         one.stop()
 
 
-def _publish(channel: pika.adapters.blocking_connection.BlockingChannel, persistent: bool, confirms: bool) -> None:
-    marks = {"x-flow-stop-count": STOP_COUNT} if confirms else {}
-    channel.queue_declare(QUEUE, durable=True, arguments=marks)
+def _publish(channel: BlockingChannel, queue: str, options: Collection[str]) -> None:
+    confirms, calm = "confirms" in options, "calm" in options
+    channel.queue_declare(queue, durable=True, arguments={"x-flow-stop-count": STOP_COUNT} if confirms else {})
     if confirms:
         channel.confirm_delivery()  # from now on every publish waits for its confirm
-    properties = pika.BasicProperties(delivery_mode=2 if persistent else 1)
+    properties = pika.BasicProperties(delivery_mode=2 if "persistent" in options else 1)
     print("publishing", flush=True)
     while True:
-        for _ in range(BATCH):
-            channel.basic_publish("", QUEUE, BODY, properties)
-        time.sleep(PAUSE_S)
+        for _ in range(CALM_BATCH if calm else BATCH):
+            channel.basic_publish("", queue, BODY, properties)
+        time.sleep(CALM_PAUSE_S if calm else PAUSE_S)
 
 
-def _consume(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
-    channel.basic_consume(QUEUE, lambda *delivery: None, auto_ack=True)
+def _consume(channel: BlockingChannel, queue: str) -> None:
+    channel.basic_consume(queue, lambda *delivery: None, auto_ack=True)
     print("consuming", flush=True)
     channel.start_consuming()
 
 
-def _main(port: str, role: str, *options: str) -> None:
-    name = CONNECTION if role == "publish" else "orders-worker"
+def _main(port: str, role: str, name: str, queue: str, *options: str) -> None:
     parameters = pika.ConnectionParameters(
         "127.0.0.1", int(port), client_properties={"connection_name": name}, heartbeat=0
     )
     with pika.BlockingConnection(parameters) as connection:
         channel = connection.channel()
         if role == "publish":
-            _publish(channel, "persistent" in options, "confirms" in options)
+            _publish(channel, queue, options)
         else:
-            _consume(channel)
+            _consume(channel, queue)
 
 
 if __name__ == "__main__":
