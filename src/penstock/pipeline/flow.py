@@ -34,7 +34,7 @@ def flow(
     master: MasterOption = DEFAULT_MASTER,
     memory: MemoryOption = DEFAULT_MEMORY,
     window_s: Annotated[int, typer.Option("--window", help="Seconds of a window of the derived tables.")] = 10,
-    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 2.0,
+    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Derive all tables from all events again, and end.")

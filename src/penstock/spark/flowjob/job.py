@@ -74,7 +74,7 @@ class FlowSettings:
     uri: str
     tables: Path
     window_s: int = WINDOW_S
-    trigger_s: float = 2.0
+    trigger_s: float = 10.0  # a batch costs seconds of CPU however few events it has
     keep_days: int = 30
     keep_event_days: int = 7
     batch_events: int = BATCH_EVENTS
