@@ -27,9 +27,10 @@ if find_spec("pyspark") is None:
 
 numbers = itertools.count(1)
 
-# What a test's JVM need not do: compile thoroughly (it lives for a minute), keep a checksum beside each file.
+# What a test's JVM need not do: compile thoroughly (it lives for minutes; 48 MB of code, as it then has, are not enough
+# for all tests), keep a checksum beside each file.
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.log.level": "OFF",  # a query that a test makes fail would print pages
 }

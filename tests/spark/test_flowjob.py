@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,14 +121,22 @@ def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, si
             rebuild(spark, ledger, WINDOW_S, tmp_path / "nowhere")
 
 
-def test_tables_of_another_broker_are_refused(spark: SparkSession, streamed: Path, broker: ServeProcess):
+@pytest.mark.parametrize(
+    ("ahead", "last", "said"), [(1000, None, r"ends at \d+: it is another broker's"), (0, 1, "has another event there")]
+)
+def test_tables_of_another_broker_are_refused_also_when_its_stream_is_longer(
+    spark: SparkSession, streamed: Path, silent: ServeProcess, tmp_path: Path, ahead: int, last: int | None, said: str
+):
     from penstock.spark.flowjob import FlowJob, FlowSettings
+    from penstock.spark.flowjob.batch import EVENTS_STREAM, LAST
 
-    with Ledger(streamed).writing() as ledger:
-        known = ledger.manifest().marks["penstock.events"]
-        assert next_offset(broker.uri) < known
-        with pytest.raises(Complaint, match="it is another broker's, so name another directory"):
-            FlowJob(spark, ledger, FlowSettings(broker.uri, streamed, WINDOW_S)).run(once=True)
+    shutil.copytree(streamed, tmp_path / "tables")
+    with Ledger(tmp_path / "tables").writing() as ledger:
+        known = ledger.manifest().marks
+        marks = {EVENTS_STREAM: known[EVENTS_STREAM] + ahead, LAST: known[LAST] if last is None else last}
+        ledger.commit(None, [], marks=marks)
+        with pytest.raises(Complaint, match=said):
+            FlowJob(spark, ledger, FlowSettings(silent.uri, tmp_path / "tables", WINDOW_S)).run(once=True)
 
 
 def test_the_line_for_operators_has_what_happened_since_the_last_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.spark.session import SETTINGS, local_session
+from penstock.spark.session import SETTINGS, fresh, local_session
 from tests.spark.conftest import QUICK
 
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ def test_a_local_session_has_its_settings_and_what_the_caller_adds(spark: SparkS
 
 def test_a_session_that_runs_already_is_used(spark: SparkSession):
     assert local_session("another") is spark
+
+
+def test_a_job_s_own_session_counts_in_utc_and_what_is_set_there_stays_there(spark: SparkSession):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    own = fresh(spark)
+    assert own.conf.get("spark.sql.session.timeZone") == "UTC"
+    own.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert spark.conf.get("spark.sql.session.timeZone") == before
+    assert fresh(own).conf.get("spark.sql.session.timeZone") == "UTC"
 
 
 def test_workers_run_this_python_with_all_that_is_installed_in_it(spark: SparkSession):

@@ -31,6 +31,7 @@ from rich.progress import (
 from rich.table import Table
 
 from penstock.client.uri import parse_uri
+from penstock.console.picture import printable
 from penstock.console.site import JsonOption, Site, SiteError
 from penstock.pipeline.common import (
     DEFAULT_MASTER,
@@ -214,18 +215,18 @@ def _show(document: dict[str, Any]) -> None:
         table.add_row(one["name"], shown, f"{one['throughput']:,.0f}", latency, size)
     console.print(table)
     for one in document["options"]:
-        console.print(f"For {one['name']}: {one['why']}", markup=False)
+        console.print(printable(f"For {one['name']}: {one['why']}"), markup=False)
     if not document["options"]:
-        console.print(document["sentence"], markup=False)
+        console.print(printable(document["sentence"]), markup=False)
     for line in document["cures"]:
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)
     if any(not name.startswith("credit.") for one in document["options"] for name in one["settings"]):
         console.print(
             "Prefetch is set by consumers (basic.qos), marks by a policy or by the queue's arguments: they are advised "
             "here, and never applied."
         )
     for line in document["notes"]:
-        console.print(f"Note: {line}.", markup=False)
+        console.print(printable(f"Note: {line}."), markup=False)
     console.print(
         f"{document['simulated']:,} settings simulated in {document['seconds']:.0f} s; what differs by less than "
         f"{100 * document['error']:.0f} % is taken for the same.",

@@ -16,6 +16,7 @@ import typer
 
 from penstock.client.error import ClientError
 from penstock.client.uri import UriError
+from penstock.console.picture import printable
 
 DEFAULT_URI = "amqp://guest:guest@127.0.0.1:5672"
 DEFAULT_TABLES = Path("tables")
@@ -34,8 +35,8 @@ SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "py4j"})
 
 
 def fail(text: str) -> NoReturn:
-    """One line on stderr, exit 1."""
-    print(f"penstock: {text}", file=sys.stderr)
+    """One line on stderr, exit 1. Names in it are clients' own: a terminal must not do what they say."""
+    print(f"penstock: {printable(text)}", file=sys.stderr)
     raise typer.Exit(1)
 
 

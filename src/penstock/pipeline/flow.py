@@ -37,7 +37,10 @@ def flow(
     trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 10.0,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Derive all tables from all events again, and end.")
+        bool,
+        typer.Option(
+            "--rebuild", help="Derive all tables from all events again, and end; what is older than the events goes."
+        ),
     ] = False,
     archive: Annotated[
         Path | None,

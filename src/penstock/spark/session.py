@@ -100,6 +100,15 @@ def session(app: str, master: str, memory: str = "1g", **config: str) -> SparkSe
     return found
 
 
+def fresh(spark: SparkSession) -> SparkSession:
+    """A session of its own in the Spark that is running: what is set there is nobody else's. Times in it are UTC: a job
+    that goes on elsewhere, or in summer, must find the rows that it had."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    register(own)
+    return own
+
+
 @contextmanager
 def opened(app: str, master: str = "local[*]", memory: str = "1g", **config: str) -> Iterator[SparkSession]:
     """`session`, stopped at the end."""

@@ -11,7 +11,6 @@ killed and the broker is told at once. A third one kills the broker too; what it
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Final
 
 from penstock.up import descent
 from penstock.up.part import STOPS, Ended, Family, Happenings, Line, Part, Stop
-from penstock.up.plan import JAVA_VARIABLE, READY, STEADY_S, Plan, java_options, pause_s
+from penstock.up.plan import READY, STEADY_S, Plan, pause_s
 from penstock.up.printer import STDOUT, Printer
 
 URI_VARIABLE: Final = "PENSTOCK_URI"  # not on the command line: that is for all on the machine to read
@@ -33,8 +32,7 @@ BROKER_STOP_S: Final = 60.0
 LOOK_S: Final = 60.0  # between two looks when no time is due
 AGAIN_S: Final = 1.0  # signals so close are one wish: `timeout` and shells send to a process and to its group
 FAILED: Final = 1
-# What Java says at every start of Spark: that it was told what we and Spark tell it.
-NOISE: Final = (f"NOTE: Picked up {JAVA_VARIABLE}: ", "WARNING: Using incubator modules: ")
+NOISE: Final = ("WARNING: Using incubator modules: ",)  # what Java says at every start of Spark, which told it to
 
 
 class Aide:
@@ -169,8 +167,7 @@ class Crew:
     def _start(self, aide: Aide) -> None:
         aide.due_s = None
         aide.began_s = self._clock()
-        java = java_options(os.environ.get(JAVA_VARIABLE, ""))
-        aide.part.start(aide.words, {URI_VARIABLE: self._address, JAVA_VARIABLE: java})
+        aide.part.start(aide.words, {URI_VARIABLE: self._address})
 
     def _running(self) -> bool:
         return any(aide.part.process is not None for aide in self.aides)

@@ -15,10 +15,6 @@ READY: Final = re.compile(r"(?:\w+ )?ready: ")  # how the line begins with which
 ADDRESS: Final = re.compile(r"ready: amqp (?:\[(?P<long>[^\]]+)\]|(?P<host>[^\s:,]+)):(?P<port>\d+)")
 TABLES: Final = "pipeline"  # in the data directory; the broker's own files there have other names
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere is reached here
-# Java's quick compiler only: it halves the time of the first batch and what a small job costs, and this one has some
-# hundred events a second to do at most (events.per_second).
-JAVA_VARIABLE: Final = "JDK_JAVA_OPTIONS"
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1"
 PAUSE_MAX_S: Final = 60
 STEADY_S: Final = 60.0  # a part that ran for so long was well: what ends it then is news
 
@@ -68,11 +64,6 @@ class Plan:
         host = found["long"] or found["host"]
         host = ANYWHERE.get(host, host)
         return f"amqp://guest:guest@{f'[{host}]' if ':' in host else host}:{found['port']}"
-
-
-def java_options(given: str) -> str:
-    """What Java is told, with what the user tells it behind that: of two words for one option the last counts."""
-    return f"{JAVA_OPTIONS} {given}".strip()
 
 
 def pause_s(failures: int) -> float:

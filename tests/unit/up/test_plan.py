@@ -9,7 +9,7 @@ import pytest
 
 from penstock.up.crew import Aide
 from penstock.up.part import Family, Happenings, Part
-from penstock.up.plan import JAVA_OPTIONS, PAUSE_MAX_S, STEADY_S, Plan, java_options, pause_s
+from penstock.up.plan import PAUSE_MAX_S, STEADY_S, Plan, pause_s
 
 PLAN = Plan("127.0.0.1:0", None, "127.0.0.1:15672", Path("data"), Path("/var/tables"))
 
@@ -45,11 +45,6 @@ def test_the_broker_is_reached_where_it_says_it_is(ready: str, address: str) -> 
 
 def test_an_address_that_was_given_counts() -> None:
     assert replace(PLAN, uri="amqps://a:b@host").address("ready: amqp 127.0.0.1:1") == "amqps://a:b@host"
-
-
-def test_what_the_user_tells_java_counts() -> None:
-    assert java_options("") == JAVA_OPTIONS
-    assert java_options("-XX:TieredStopAtLevel=4").split()[-1] == "-XX:TieredStopAtLevel=4"
 
 
 def test_pauses_grow_up_to_a_minute() -> None:

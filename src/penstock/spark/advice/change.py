@@ -113,8 +113,16 @@ def apply(
 
 
 def restore(api: Api, old: Mapping[str, str]) -> None:
+    """Set back all that can be; a Complaint names what cannot."""
+    left: dict[str, Exception] = {}
     for name, value in old.items():
-        api.put("settings", name, body={"value": value})
+        try:
+            api.put("settings", name, body={"value": value})
+        except Exception as error:  # the others must be tried, whatever this one's matter is
+            left[name] = error
+    if left:
+        why = next(iter(left.values()))
+        raise Complaint(f"not set back, so set them yourself: {shown({name: old[name] for name in left})} ({why})")
 
 
 def value_of(api: Api, name: str) -> str:

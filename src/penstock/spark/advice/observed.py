@@ -19,7 +19,7 @@ from penstock.spark.complaint import Complaint
 
 Row = Mapping[str, object]
 
-SAMPLES_MAX: Final = 200_000  # rows for one advice: hours of a busy broker; the newest count
+ROWS_MAX: Final = 200_000  # of a table for one advice: hours of a busy broker; the newest count
 SAMPLE_COLUMNS: Final = [
     "at",
     "stage",
@@ -134,7 +134,7 @@ def observe(tables: Tables, over_s: float, subject: str = "", not_before: dateti
     if newest is None:
         raise Complaint("the tables are empty: `penstock pipeline flow` fills them while the broker works")
     since = newest - timedelta(seconds=over_s)
-    samples = _rows(tables, "samples", since, SAMPLE_COLUMNS)[-SAMPLES_MAX:]
+    samples = _rows(tables, "samples", since, SAMPLE_COLUMNS)
     if not samples:
         raise Complaint(f"no samples in the last {over_s:g} s that the tables know: was there any load?")
     if not_before is not None and not_before > since:
@@ -182,9 +182,11 @@ def observe(tables: Tables, over_s: float, subject: str = "", not_before: dateti
 
 
 def _rows(tables: Tables, name: str, since: datetime, columns: Sequence[str] | None = None) -> list[Row]:
-    """A table's rows, the oldest first; of a table that is not there, none."""
+    """A table's rows, the oldest first; of a table that is not there, none; of too many, the newest."""
     wanted = ["window", *columns] if columns is not None else None
     table = tables.arrow(name, since, None, wanted)
+    if table.num_rows > ROWS_MAX:  # before they are Python's: a day of blocks would be gigabytes
+        table = table.sort_by("window").slice(table.num_rows - ROWS_MAX)
     rows: list[Row] = table.to_pylist()
     return sorted(rows, key=lambda row: str(row.get("at") or row["window"]))
 

@@ -194,13 +194,14 @@ class ArchiveFiles:
 
     def _apply(self) -> None:
         """Make the moves that are not made yet. Once more changes nothing."""
-        places = set()
+        places: set[Path] = set()
         for staged, place in self.commit.adds:
             source, target = self.root / STAGING / staged, self.root / place
             if source.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 disk.rename(source, target)
-                places.add(target.parent)
+                # Up to the root: directories that were just made must be found in theirs.
+                places.update(one for one in target.parents if one.is_relative_to(self.root))
         for place in self.commit.removes:
             disk.remove(self.root / place)
         for one in places:

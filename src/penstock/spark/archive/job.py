@@ -42,6 +42,7 @@ from penstock.spark.archive.rows import (
 from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint, first_line, line_of
 from penstock.spark.options import parse_options
+from penstock.spark.session import fresh
 from penstock.spark.streamview import StreamView
 
 INFER: Final = "infer"
@@ -140,8 +141,7 @@ class Archive:
         """Archive until all is there, or until told to stop. The number of rows this run has archived."""
         files = self._files
         assert files is not None, "prepare comes first"
-        spark = spark.newSession()  # its settings are this job's alone
-        register(spark)
+        spark = fresh(spark)
         if self._shape is None:
             self._shape = Shape(*self._label_places(), self._infer(spark), self._wanted.keep_body)
             check_places(self._shape)

@@ -62,7 +62,11 @@ CONFIG = {
 }
 
 # A micro-batch is mostly planning, once through a lot of code: to compile that thoroughly costs more than it saves.
-SMALL_CONFIG = {**CONFIG, "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+# Without its thorough compiler Java has room for 48 MB of code, which a job can fill: then the JVM ends.
+SMALL_CONFIG = {
+    **CONFIG,
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+}
 REST = 2.0  # times what a batch took: so long nothing is done after it, and two thirds of a core are left to others
 REST_S_MAX = 20.0
 

@@ -11,13 +11,10 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
-from penstock.spark import register
 from penstock.spark.flowjob.lookups import remember
+from penstock.spark.session import fresh
 
-ALWAYS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.caseSensitive": "false",
-}
+ALWAYS = {"spark.sql.caseSensitive": "false"}
 
 # Setting, value, and why.
 SMALL: tuple[tuple[str, str, str], ...] = (
@@ -48,8 +45,7 @@ def large_session(spark: SparkSession) -> SparkSession:
 
 def _session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     remember(spark)
-    own = spark.newSession()
+    own = fresh(spark)
     for name, value in settings.items():
         own.conf.set(name, value)
-    register(own)
     return own

@@ -32,6 +32,7 @@ from penstock.spark.replay.lane import RESULT, Lane
 from penstock.spark.replay.plan import DUE, LANE, Route, check_route, default_order, laned, time_us
 from penstock.spark.replay.state import Begun, ReplayState, Terms
 from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table
+from penstock.spark.session import fresh
 
 TELL_S: Final = 1.0  # between two lines of progress
 TELL_IDLE_S: Final = 30.0  # while nothing gets on: Spark sorts, the broker blocks, or no row is due
@@ -113,7 +114,7 @@ class Replay:
         table, state = self._table, self._state
         assert table is not None
         assert state is not None, "prepare comes first"
-        spark = spark.newSession()  # its settings are this job's alone
+        spark = fresh(spark)
         if spark.conf.get("spark.speculation", "false") == "true":
             raise Complaint("a replay needs spark.speculation=false: two attempts of a lane would publish twice")
         rows = read_table(spark, table)
@@ -148,7 +149,7 @@ class Replay:
         """What would be sent, and nothing of it."""
         table = self._table
         assert table is not None, "prepare comes first"
-        spark = spark.newSession()
+        spark = fresh(spark)
         rows = read_table(spark, table)
         order = self._order(rows)
         begun = self._begin(spark, table, rows, self._terms(table, order))
