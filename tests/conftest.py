@@ -1,7 +1,7 @@
 """All tests: which of them share a process when several run (`make test` has two, by pytest-xdist).
 
-A file's tests stay together, because they share brokers and recordings; all of Spark's stay together, because a session
-is a JVM of its own, and the first query in it costs seconds.
+A file's tests stay together, because they share brokers and recordings; Spark's stay together, those of the pipeline and
+the others, because a session is a JVM of its own, and the first query in it costs seconds.
 
 Hypothesis draws the same examples every time, so that what passed once passes again on a machine that only has to say
 whether a change is sound; PENSTOCK_RANDOM=1 (`make random`) lets it look for new ones.
@@ -24,13 +24,14 @@ settings.register_profile(
 settings.register_profile("random", deadline=None, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
 
-SPARK = "tests/spark/"
+SPARK = ("tests/spark/pipeline/", "tests/spark/")  # two halves of about the same length
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         """Tests of the same answer go to the same process."""
-        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+        of_spark = (folder for folder in SPARK if nodeid.startswith(folder))
+        return next(of_spark, nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,5 +1,5 @@
 """Pictures for docs/page.md: the page on a broker that has something to do, then under each of the five overloads; and
-the History page and the report with the tables of a made-up hour (tests/spark/story.py).
+the History page and the report with the tables of a made-up hour (tests/spark/pipeline/story.py).
 
     .venv/bin/python -m tests.browser.pictures docs/images [store | history]
 
@@ -104,7 +104,7 @@ def history(browser: Browser, folder: Path, directory: Path) -> None:
     from penstock.spark.report.digest import digest
     from penstock.spark.report.html import page
     from penstock.spark.report.page import PageWriter
-    from tests.spark.story import ADVICE, WINDOW_S, story, write
+    from tests.spark.pipeline.story import ADVICE, WINDOW_S, story, write
 
     now = datetime.fromtimestamp(time.time() // WINDOW_S * WINDOW_S, UTC)
     tables = directory / "tables"

@@ -39,7 +39,7 @@ def site(browser: Browser, tables: Path, tmp_path_factory: pytest.TempPathFactor
 def sheet(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the pipeline writes after an hour that ends now; the ledger's own files are elsewhere."""
     from penstock.spark.report.page import PageWriter
-    from tests.spark.story import WINDOW_S, story, write
+    from tests.spark.pipeline.story import WINDOW_S, story, write
 
     now_s = datetime.now(UTC).timestamp() // WINDOW_S * WINDOW_S
     root = tmp_path_factory.mktemp("ledger")
@@ -206,7 +206,7 @@ def test_the_report_file_opens_by_itself_and_asks_nobody(browser: Browser, tmp_p
 
     from penstock.spark.report.digest import digest
     from penstock.spark.report.html import page
-    from tests.spark.story import END, story, write
+    from tests.spark.pipeline.story import END, story, write
 
     file = tmp_path / "report.html"
     found = digest(write(tmp_path / "tables", story()), END - timedelta(hours=1), END, 10.0)

@@ -1,4 +1,4 @@
-"""Fixtures of the Spark tests: one Spark session for all of them, and a broker process for each module.
+"""Fixtures of the Spark tests, pipeline/ too: one Spark session for all in a process, and a broker for each module.
 
 `spark` is local[2] with one JVM for the whole run: its start is most of what a first test takes. `broker` is one
 `penstock serve` per module, so every test uses names of its own (`name`). A test that kills or restarts a broker starts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 if find_spec("pyspark") is None:
-    collect_ignore_glob = ["test_[!i]*.py"]  # all but test_installed.py
+    collect_ignore_glob = ["test_[!i]*.py", "pipeline/*"]  # all but test_installed.py
 
 numbers = itertools.count(1)
 

@@ -18,7 +18,7 @@
 
 The broker needs the HTTP API, and for `store` a data directory. The publisher is pika in a process of its own, so that
 it is a client like any other and takes no turns from a broker in the test's process. Used by test_flow.py, by
-the tests in the browser, and where Spark must find the same truth (tests/spark/truth.py).
+the tests in the browser, and where Spark must find the same truth (tests/spark/pipeline/truth.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`penstock up` without its pipeline: the ready line, who speaks, signals, the end of one part.
 
-With the pipeline: tests/spark/test_up.py.
+With the pipeline: tests/spark/pipeline/test_up.py.
 """
 
 from __future__ import annotations

@@ -12,12 +12,14 @@ while its end is not there: it tells the chain, and that the block is open. What
 | its `unblocked`                                   | unblocked | then                           |
 | a sample of the stage that says it is free        | lost      | then: the event was dropped    |
 | another `blocked` of the same stage and cause     | lost      | then                           |
+| a sum of ends only; it began REACH_S before that  | lost      | a second before the sum        |
 | the broker starts again                           | restart   | with the last sign of the stage |
 | no sign of the stage for WATERMARK_S              | watermark | with the last sign of the stage |
 
 A sign is any of these events and any sample; a blocked stage has one every second. What is open lasts until the last
 sign. Of events of one instant only the sum counts: a second's blocks beyond the first five are told as one `blocked`
-and one `unblocked` event at its end, in this order.
+and one `unblocked` event at its end, in this order. What has been open since before that second ended first in it, so
+its end is none of the sum: it was dropped.
 Not here: time per second and window (slices.py).
 """
 
@@ -103,6 +105,8 @@ def _bounded(told: DataFrame, facts: DataFrame) -> DataFrame:
     """Each sign once, with what is next in its stage: where it falls silent, and the next sample that tells it free."""
     later = Window.partitionBy("stage").orderBy(F.desc("us"), F.desc("offset"))  # running frames only look back
     so_far = later.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # A sample of the same instant does not end it, and must not hide the next one.
+    behind = Window.partitionBy("stage").orderBy(F.desc("us")).rangeBetween(Window.unboundedPreceding, -1)
     us, next_us = F.col("us"), F.col("_next_us")
     lined = told.crossJoin(F.broadcast(facts)).withColumns(
         {"_next_us": F.lag("us").over(later), "_next_offset": F.lag("offset").over(later)}
@@ -118,19 +122,19 @@ def _bounded(told: DataFrame, facts: DataFrame) -> DataFrame:
         lined.withColumns(
             {
                 "stop": _next(F.when(stop.isNotNull(), F.struct(us.alias("us"), stop.alias("by")))).over(so_far),
-                "_free_us": _next(F.when(F.col("is_free"), us)).over(so_far),
-                "_released_us": _next(F.when(F.col("is_released"), us)).over(so_far),
+                "_free_us": _next(F.when(F.col("is_free"), us)).over(behind),
+                "_released_us": _next(F.when(F.col("is_released"), us)).over(behind),
                 "seen_us": F.first("us").over(so_far),
             }
         )
         # What came twice is next to itself.
         .filter("cause is not null and not (_next_us <=> us and _next_offset <=> offset)")
-        .select(*SIGN, "stop", F.when(free_us > us, free_us).alias("free_us"), "seen_us")
+        .select(*SIGN, "stop", free_us.alias("free_us"), "seen_us")
     )
 
 
 def _next(column: Column) -> Column:
-    """In a window that goes from the latest to the first: the nearest one that is later, or here."""
+    """In a window that goes from the latest to the first: the nearest one in the frame."""
     return F.last(column, ignorenulls=True)
 
 
@@ -143,7 +147,12 @@ def _states(keyed: DataFrame) -> DataFrame:
     begin = F.struct("us", "began_us", "offset", "stop", "free_us", "seen_us", *ABOUT)
     is_last = F.coalesce(F.lead("us").over(order) != F.col("us"), F.lit(True))
     return (
-        keyed.withColumn("net", F.signum(F.sum("change").over(instant)).cast("int"))
+        keyed.withColumns(
+            {
+                "net": F.signum(F.sum("change").over(instant)).cast("int"),
+                "is_single": F.bool_or(F.col("change") == -1).over(instant),
+            }
+        )
         .withColumns(
             {
                 "turn": F.when(is_last & (F.col("net") != 0), F.col("net")),
@@ -163,9 +172,10 @@ def _ended(keyed: DataFrame) -> DataFrame:
     """Those that are told by their end."""
     us, duration_us, count, opened = F.col("us"), F.col("duration_us"), -F.col("change"), F.col("opened")
     stopped_us = F.least(opened["stop"]["us"], opened["free_us"])  # of those that are
-    is_open = _true((F.col("was") == 1) & F.coalesce(stopped_us >= us, F.lit(True)))
-    is_summed = (count > 1) | (F.col("net") >= 0)
     reach_us = F.lit(REACH_S * US)
+    is_summed = (count > 1) | (F.col("net") >= 0)
+    is_other = is_summed & (opened["began_us"] < us - reach_us)
+    is_open = _true((F.col("was") == 1) & F.coalesce(stopped_us >= us, F.lit(True)) & ~is_other)
     span_us = F.greatest(F.lit(SECOND_US), F.least(duration_us, reach_us))
     from_us = (
         F.when(is_summed, us - span_us)
@@ -199,14 +209,17 @@ def _begun(keyed: DataFrame) -> DataFrame:
     """Those that are known by their begin, with what ended them first; or nothing yet."""
     order = Window.partitionBy("stage", "cause").orderBy("us", "offset")
     turns = keyed.filter("turn is not null").withColumns(
-        {"next_us": F.lead("us").over(order), "next_turn": F.lead("turn").over(order)}
+        {f"next_{name}": F.lead(name).over(order) for name in ("us", "turn", "is_single")}
     )
     begin = F.col("begin")
+    began_us = begin["began_us"]
+    is_end = _true(F.col("next_turn") == -1)
+    is_missed = _true(is_end & ~F.col("next_is_single") & (began_us < F.col("next_us") - REACH_S * US))
     stop_us = F.coalesce(begin["stop"]["us"], F.lit(NEVER))
     free_us = F.coalesce(begin["free_us"], F.lit(NEVER))
-    next_us = F.coalesce("next_us", F.lit(NEVER))
+    next_us = F.coalesce(F.col("next_us") - F.when(is_missed, SECOND_US).otherwise(0), F.lit(NEVER))
     first_us = F.least(stop_us, free_us, next_us)
-    is_told = _true((next_us == first_us) & (F.col("next_turn") == -1))
+    is_told = (next_us == first_us) & is_end & ~is_missed
     closed_by = (
         F.when(first_us == NEVER, F.lit(None))
         .when(is_told, F.lit("unblocked"))
@@ -215,7 +228,6 @@ def _begun(keyed: DataFrame) -> DataFrame:
     )
     ended_us = F.when(first_us != NEVER, first_us)
     to_us = F.coalesce(ended_us, begin["seen_us"])
-    began_us = begin["began_us"]
     return turns.filter("turn = 1").select(
         "stage",
         "kind",

@@ -19,7 +19,7 @@ from penstock.spark.archive.files import table_files
 from penstock.spark.complaint import Complaint
 from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.state import ReplayState
-from tests.spark.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
+from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
 from tests.wire.live import LiveBroker
 from tests.wire.test_alarms import set_memory
@@ -150,7 +150,9 @@ def test_a_replay_to_a_broker_under_a_memory_alarm_waits_and_goes_on(
 def sink_states(live: LiveBroker) -> list[str]:
     return live.call(
         lambda: [
-            one.flow_state() for one in live.connections() if one.client_properties["connection_name"] == "spark sink"
+            one.flow_state()
+            for one in live.connections()
+            if one.client_properties.get("connection_name") == "spark sink"  # none before it has said who it is
         ]
     )
 

@@ -26,7 +26,7 @@ from penstock.spark.report.page import PageWriter
 from penstock.spark.report.svg import level
 from penstock.spark.report.words import lasting
 from penstock.spark.tables.schema import TABLES
-from tests.spark.story import CONNECTIONS, END, Rows, channel, story, write
+from tests.spark.pipeline.story import CONNECTIONS, END, Rows, channel, story, write
 
 HOUR = timedelta(hours=1)
 PAGE_BYTES_MAX = 1 << 20

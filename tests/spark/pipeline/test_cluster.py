@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.session import prepare
-from tests.spark.flowsite import SILENT, declare_events, derived_rows, differences, offsets_of, publish_events
-from tests.spark.histories import History
+from tests.spark.pipeline.flowsite import SILENT, declare_events, derived_rows, differences, offsets_of, publish_events
+from tests.spark.pipeline.histories import History
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger, append
-from tests.spark.flowsite import (
+from tests.spark.pipeline.flowsite import (
     SILENT,
     declare_events,
     derived_rows,
@@ -25,7 +25,7 @@ from tests.spark.flowsite import (
     offsets_of,
     publish_events,
 )
-from tests.spark.histories import History
+from tests.spark.pipeline.histories import History
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 

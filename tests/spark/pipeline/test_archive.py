@@ -26,7 +26,7 @@ from penstock.spark.archive.rows import SOURCE_COLUMNS
 from penstock.spark.archive.wait import await_broker
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
-from tests.spark.archiving import JobProcess, Lines, archive, fill, rows
+from tests.spark.pipeline.archiving import JobProcess, Lines, archive, fill, rows
 from tests.spark.queuework import ready
 from tests.wire.waiting import wait_until
 
@@ -59,7 +59,7 @@ def test_archives_of_a_stream_and_of_a_queue_that_are_killed_in_the_middle_have_
     fill(uri, f"{name}q", numbered(count))
     asked = {"stream": f"{name}s", "queue": f"{name}q"}
     tables = {kind: tmp_path / kind for kind in asked}
-    with JobProcess(tmp_path, "tests.spark.archiver", uri, f"{name}s", f"{name}q", str(tmp_path)) as job:
+    with JobProcess(tmp_path, "tests.spark.pipeline.archiver", uri, f"{name}s", f"{name}q", str(tmp_path)) as job:
         for table in tables.values():
             await_batch(job, table)
         job.kill()

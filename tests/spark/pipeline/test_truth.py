@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.truth import CALM, MANAGEMENT, Play, Score, read_verdicts, scores
+from tests.spark.pipeline.truth import CALM, MANAGEMENT, Play, Score, read_verdicts, scores
 from tests.wire.live import ServeProcess
 from tests.wire.overloads import KINDS
 

@@ -44,10 +44,9 @@ def kind(stage: str) -> str:
 class History:
     """`seconds` of a broker's life. Blocks flap, last long, or lose their end; now and then the broker is killed."""
 
-    def __init__(self, seed: int, seconds: int, lossy: bool = True, begin_us: int = EPOCH_US) -> None:
+    def __init__(self, seed: int, seconds: int, begin_us: int = EPOCH_US) -> None:
         self.random = Random(seed)
         self.begin_us = begin_us
-        self.lossy = lossy
         self.events: list[Event] = []
         self.since: dict[tuple[str, str], int] = {}  # what is blocked, and from when
         self.saturated: int | None = None
@@ -55,13 +54,13 @@ class History:
         self.silent: set[str] = set()  # gone without a word
         second = 0
         while second < seconds:
-            if self.lossy and self.random.random() < 0.01:
+            if self.random.random() < 0.01:
                 second += self.restart(begin_us + second * SECOND)
             self.second(begin_us + second * SECOND)
             second += 1
 
     def put(self, type_: str, at_us: int, **fields: Any) -> None:
-        if self.lossy and type_ in ("blocked", "unblocked", "sample", "released") and self.random.random() < 0.03:
+        if type_ in ("blocked", "unblocked", "sample", "released") and self.random.random() < 0.03:
             return
         self.events.append({"v": 1, "type": type_, "at_us": at_us, **fields})
 
@@ -74,7 +73,7 @@ class History:
         for stage in STAGES:
             if stage not in self.silent:
                 self.sample(stage, end_us)
-        if self.lossy and self.random.random() < 0.02:
+        if self.random.random() < 0.02:
             self.silent.add(self.random.choice(STAGES))
         elif self.silent and self.random.random() < 0.1:
             self.silent.discard(sorted(self.silent)[0])

@@ -22,7 +22,7 @@ import pytest
 from penstock.client.error import ClientError
 from penstock.spark.ledger import Ledger, append
 from tests.chance import seed_of
-from tests.spark.flowsite import (
+from tests.spark.pipeline.flowsite import (
     SILENT,
     declare_events,
     derived_rows,
@@ -31,7 +31,7 @@ from tests.spark.flowsite import (
     offsets_of,
     publish_events,
 )
-from tests.spark.histories import History
+from tests.spark.pipeline.histories import History
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
@@ -56,8 +56,7 @@ class Feed(threading.Thread):
         self.halt = threading.Event()
         self._uri = uri
         self._seconds: dict[int, list[str]] = {}
-        # Nothing is lost on its way into the stream: of what is, the tables' own tests have more to say.
-        for event in History(SEED, SECONDS, lossy=False).events:
+        for event in History(SEED, SECONDS).events:
             self._seconds.setdefault(event["at_us"] // 1_000_000, []).append(json.dumps(event))
 
     def run(self) -> None:

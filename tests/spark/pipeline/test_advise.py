@@ -25,8 +25,8 @@ from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import observe
 from penstock.spark.advice.sweep import Trial, sweep
 from penstock.spark.ledger import Ledger
-from tests.spark.advisetables import Pushing, tables_of
-from tests.spark.test_advise_words import loaded
+from tests.spark.pipeline.advisetables import Pushing, tables_of
+from tests.spark.pipeline.test_advise_words import loaded
 from tests.wire.live import ServeProcess
 from tests.wire.waiting import wait_until
 

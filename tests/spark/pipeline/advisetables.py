@@ -22,7 +22,7 @@ from penstock.spark.ledger import Ledger, replace
 from penstock.spark.tables.resources import resources
 from penstock.spark.tables.samples import measured, samples
 from penstock.spark.tables.syncs import syncs
-from tests.spark.derivation import frame, parsed, small
+from tests.spark.pipeline.derivation import frame, parsed, small
 
 EVENTS = "penstock.events"
 WINDOW_S = 1

@@ -1,4 +1,4 @@
-"""The driver that a test of archives kills: python -m tests.spark.archiver URI STREAM QUEUE DIRECTORY.
+"""The driver that a test of archives kills: python -m tests.spark.pipeline.archiver URI STREAM QUEUE DIRECTORY.
 
 Two archives side by side in one session, DIRECTORY/stream and DIRECTORY/queue, in small batches: one JVM is started
 instead of two, which is most of what such a test takes.
