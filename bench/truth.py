@@ -3,9 +3,10 @@
     .venv/bin/python bench/truth.py                        about seven minutes: five causes, ten windows of 10 s each
     .venv/bin/python bench/truth.py --window 1 --windows 60
 
-Plays what tests/spark/pipeline/truth.py plays, longer and with the windows that people use: two brokers at the same time, on
-each one act after the other; then the tables are derived, and a window is right if it blames the one stage that was
-slow for the publisher that it held up, and nothing for the bystander. Prints a Markdown table, and what was wrong.
+Plays what tests/spark/pipeline/truth.py plays, longer and with the windows that people use: two brokers at the same
+time, on each one act after the other; then the tables are derived, and a window is right if it blames the one stage
+that was slow for the publisher that it held up, and nothing for the bystander. Prints a Markdown table, and what was
+wrong.
 Not here: what must be true (tests/spark/pipeline/test_truth.py).
 """
 

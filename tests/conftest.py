@@ -1,7 +1,7 @@
 """All tests: which of them share a process when several run (`make test` has two, by pytest-xdist).
 
-A file's tests stay together, because they share brokers and recordings; Spark's stay together, those of the pipeline and
-the others, because a session is a JVM of its own, and the first query in it costs seconds.
+A file's tests stay together, because they share brokers and recordings; Spark's stay together, those of the pipeline
+and the others, because a session is a JVM of its own, and the first query in it costs seconds.
 
 Hypothesis draws the same examples every time, so that what passed once passes again on a machine that only has to say
 whether a change is sound; PENSTOCK_RANDOM=1 (`make random`) lets it look for new ones.

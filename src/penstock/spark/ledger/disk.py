@@ -1,6 +1,6 @@
 """Disk: every step by which the ledger changes the disk, one function each.
 
-A step is done, or it is not: a crash between any two of them is what the tests try (tests/spark/pipeline/test_ledger.py).
+A step is done, or it is not: a crash between any two of them is what tests/spark/pipeline/test_ledger.py tries.
 Upstream: the modules beside it.  Not here: what is written, and in which order (ledger.py:commit).
 """
 
