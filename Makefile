@@ -68,7 +68,7 @@ run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15
 	@exec $(UP) $(ARGS)
 
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup $(ARGS)
 
 random: setup fresh ## the property tests with new random examples: what they find becomes a named test
 	@PENSTOCK_RANDOM=1 $(BIN)/python -m pytest -q tests/property $(ARGS)

@@ -1,4 +1,4 @@
-"""All tests: which of them share a process when several run (`make test` has two, by pytest-xdist).
+"""All tests: which of them share a process when several run (`make test` has three, by pytest-xdist).
 
 A file's tests stay together, because they share brokers and recordings; Spark's stay together, those of the pipeline
 and the others, because a session is a JVM of its own, and the first query in it costs seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from penstock.client.stream import offsets
 from penstock.client.uri import parse_uri
 from penstock.spark.ledger import Ledger
 from penstock.spark.tables.schema import DERIVED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STREAM: Final = "penstock.events"
 # A broker with this leaves the stream to others.
@@ -39,6 +42,14 @@ def publish_events(uri: str, bodies: Sequence[str]) -> None:
         for body in bodies:
             publisher.publish("", STREAM, properties, body.encode())
         publisher.flush()
+
+
+def take_all(spark: SparkSession, uri: str, tables: Path, window_s: int) -> None:
+    """What `penstock pipeline flow --once` does, in the session that is there."""
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+
+    with Ledger(tables).writing() as ledger:
+        FlowJob(spark, ledger, FlowSettings(uri, tables, window_s)).run(once=True)
 
 
 def next_offset(uri: str) -> int:

@@ -11,14 +11,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.spark.session import prepare
-from tests.spark.pipeline.flowsite import SILENT, declare_events, derived_rows, differences, offsets_of, publish_events
+from tests.spark.pipeline.flowsite import (
+    SILENT,
+    declare_events,
+    derived_rows,
+    differences,
+    offsets_of,
+    publish_events,
+    take_all,
+)
 from tests.spark.pipeline.histories import History
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS = 12
 WINDOW_S = 5
@@ -97,7 +109,7 @@ def run_job(uri: str, tables: Path, master: str) -> None:
 
 
 @pytest.mark.timeout(1500)
-def test_a_cluster_makes_the_same_tables_as_one_machine(tmp_path: Path):
+def test_a_cluster_makes_the_same_tables_as_one_machine(spark: SparkSession, tmp_path: Path):
     broker = ServeProcess(tmp_path, *SILENT)
     assert broker.port, broker.log
     try:
@@ -108,7 +120,7 @@ def test_a_cluster_makes_the_same_tables_as_one_machine(tmp_path: Path):
             run_job(broker.uri, tmp_path / "cluster", master)
             workers = "".join((tmp_path / f"worker{number}.log").read_text() for number in (1, 2))
         assert "Asked to launch executor" in workers
-        run_job(broker.uri, tmp_path / "local", "local[2]")
+        take_all(spark, broker.uri, tmp_path / "local", WINDOW_S)
     finally:
         broker.kill()
     assert offsets_of(tmp_path / "cluster") == list(range(len(bodies)))

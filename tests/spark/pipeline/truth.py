@@ -27,6 +27,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.spark.ledger import Ledger
+from tests.spark.pipeline.flowsite import take_all
 from tests.wire.live import ServeProcess
 from tests.wire.overloads import Overload, bystander, overload
 from tests.wire.waiting import LIMIT_S, wait_until
@@ -172,12 +174,8 @@ def _is_right(spell: Spell, found: dict[str, list[tuple[str, str]]]) -> bool:
 
 def read_verdicts(spark: SparkSession, uri: str, tables: Path, window_s: int) -> Verdicts:
     """What the flow job says of a broker's events so far, as it writes it to these tables."""
-    from penstock.spark.flowjob import FlowJob, FlowSettings
-    from penstock.spark.ledger import Ledger
-
-    with Ledger(tables).writing() as ledger:
-        FlowJob(spark, ledger, FlowSettings(uri, tables, window_s)).run(once=True)
-        rows = ledger.arrow("verdicts").to_pylist()
+    take_all(spark, uri, tables, window_s)
+    rows = Ledger(tables).arrow("verdicts").to_pylist()
     found: Verdicts = {}
     for row in rows:
         window = round(row["window"].replace(tzinfo=UTC).timestamp())
