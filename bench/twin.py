@@ -57,6 +57,7 @@ class Scenario:
     load: Load
     others: tuple[Settings, ...]
     faults: dict[str, str] = field(default_factory=dict)
+    stretch: float = 1.0  # times the usual seconds: where messages are few, so are those above the p99
 
 
 def credit(both: str, store: str = "2000,500", **more: Any) -> Settings:
@@ -110,6 +111,7 @@ SCENARIOS = (
         "2000 msg/s, a consumer of 100 µs per message",
         Load(Publishers(rate=2000, block=10), SLOW),
         (Settings(prefetch=10), Settings(prefetch=1000)),
+        stretch=4.0,
     ),
     Scenario(
         "watermark",
@@ -171,6 +173,7 @@ def run(scenario: Scenario, seconds: float, rounds: int, tries: int, keep: Path 
     settings = [DEFAULTS.get(scenario.name, Settings()), *scenario.others]
     measured: list[list[Measured]] = [[] for _ in settings]
     slept: list[float] = []
+    seconds *= scenario.stretch
     alike = all((one.prefetch, one.stop) == (settings[0].prefetch, settings[0].stop) for one in settings)
     with running_penstock() as broker:
         if alike:  # they change while the load goes on

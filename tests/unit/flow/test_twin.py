@@ -87,6 +87,12 @@ def test_a_publisher_with_a_rate_is_not_held_back() -> None:
     assert outcome.cpu < 0.5
 
 
+def test_between_two_bursts_nothing_is_held() -> None:
+    outcome = seen(Load(Publishers(rate=2000, block=10), Consumers(wake=1, acks=False)))
+    assert outcome.in_flight < 1  # ten at a time, for some tenths of a millisecond, every five
+    assert outcome.memory_bytes >= 10 * 131
+
+
 def test_a_slow_consumer_fills_the_queue() -> None:
     outcome = seen(
         Load(Publishers(rate=20_000, block=100), Consumers(message_us=100.0, wake=1, chunk=10, ack_batch=10))

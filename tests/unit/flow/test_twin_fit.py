@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock.flow.twin import Load, Plant, Publishers, fit, simulate, tune
+from penstock.flow.twin.disk import RECORD_BYTES
 from penstock.flow.twin.fit import intervals, solve, sync_quantiles
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Consumers, Settings
+from penstock.flow.twin.stages import FRAMING_BYTES
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 PLANT = Plant()
@@ -132,6 +134,27 @@ def test_time_without_a_core_is_not_work_but_is_known() -> None:
     assert plant.steal_us == pytest.approx(2000.0 / LONG_WAITS)
 
 
+def test_waits_as_short_as_a_switch_between_threads_have_no_long_ones_among_them() -> None:
+    resources: list[Row] = [
+        {"at": START, "cpu_us": 0, "wait_us": 0, "waits": 0},
+        {"at": START + timedelta(seconds=2), "cpu_us": 60_000, "wait_us": 15_000, "waits": 1500},
+    ]
+    assert fit([], resources=resources).steal_us == pytest.approx(10.0)
+
+
+def test_what_the_journal_is_busy_with_beside_syncs_is_writing() -> None:
+    count, messages, bytes_ = 50, 400_000, 100 + FRAMING_BYTES + RECORD_BYTES
+    busy_us = count * 10_000 + messages * bytes_ * 0.004
+    syncs: list[Row] = [
+        {"count": count, "duration_us": count * 10_000, "longest_us": 11_000, "histogram": {"25000": 50}}
+    ]
+    samples = rows("store", [(count, messages, messages, busy_us)])
+    assert fit(samples, syncs).write_byte_us == pytest.approx(0.004, rel=0.01)
+    windows: list[Row] = [{"count": count, "mean_us": 10_000, "p50_us": 10_000, "longest_us": 11_000}]
+    assert fit(samples, windows).write_byte_us == pytest.approx(0.004, rel=0.01)
+    assert fit(samples).write_byte_us == PLANT.write_byte_us
+
+
 def test_sync_times_come_from_percentiles() -> None:
     row: Row = {"count": 100, "mean_us": 520, "p50_us": 400, "p95_us": 1000, "p99_us": 2000, "longest_us": 9000}
     quantiles = sync_quantiles([row])
@@ -144,6 +167,11 @@ def test_sync_times_come_from_histograms_and_keep_their_mean() -> None:
     row: Row = {"count": 10, "duration_us": 7000, "longest_us": 2000, "histogram": {"1000": 9, "2500": 1}}
     quantiles = sync_quantiles([row])
     assert sum(quantiles) / len(quantiles) == pytest.approx(700, rel=0.1)
+    # All alike, near the upper end of a class: none of them is above the longest.
+    alike: Row = {"count": 40, "duration_us": 40 * 20_900, "longest_us": 21_100, "histogram": {"25000": 40}}
+    quantiles = sync_quantiles([alike])
+    assert quantiles[0] == pytest.approx(20_700, rel=0.01)
+    assert quantiles[-1] == pytest.approx(21_100)
     assert sync_quantiles([]) == ()
     assert sync_quantiles([{"count": 0}]) == ()
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from penstock.flow.twin.clients import DELIVER_BYTES, METHOD_BYTES
+from penstock.flow.twin.disk import RECORD_BYTES
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Cost, Plant
 from penstock.flow.twin.stages import FRAMING_BYTES
@@ -24,9 +25,11 @@ Row = Mapping[str, object]
 
 PULL: Final = 0.02  # of the prior, against one second's weight for each unit of it
 SAMPLED: Final = ("connection", "channel", "queue")  # kinds whose samples tell of the broker's thread
+SWITCH_US: Final = 25.0  # waits for a core this short, on average, are the kernel's way to a thread that was woken
 GAP_S: Final = 3.0  # samples further apart than that are no interval: between them the settings may have been others
 SYNC_STEPS: Final = 401  # quantiles of the sync times: what is rarer than one in 400 hardly shows in a p99
 SYNC_BOUNDS_US: Final = (500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000)
+WRITE_BYTE_MAX_US: Final = 0.05  # 20 MB/s
 REST_MAX: Final = 2.5  # what the prior says of unmeasured work is believed up to this factor
 
 
@@ -57,6 +60,7 @@ def fit(
     """The plant that these rows were measured on. `settings` are those of the broker in force then (`faults.*` and
     `limits.parked_bytes` count), `body_bytes` the size of its messages; what the rows say nothing of is the prior's."""
     plant = _with_settings(prior if prior is not None else Plant(), settings or {})
+    syncs = list(syncs)
     quantiles = sync_quantiles(syncs)
     if quantiles:
         plant = replace(plant, sync_us=quantiles, sync_delay_us=0.0)  # a delay by faults.* is in what was measured
@@ -72,6 +76,7 @@ def fit(
         own_us = one.busy_us - one.received * plant.queue_delay_us
         acks_us = one.sent * plant.queue_delay_us
         one.busy_us = max(0.0, own_us - acks_us if own_us >= acks_us else own_us)
+    plant = _fit_journal(plant, by_kind.get("store", []), syncs, body_bytes)
     on_cpu = _on_cpu(plant, whole, by_kind, body_bytes)
     for found in by_kind.values():
         for one in found:
@@ -83,7 +88,8 @@ def fit(
     plant = _fit_rest(plant, whole, by_kind, body_bytes)
     if whole.waits > 0 and whole.cpu_us > 0:
         mean_us = whole.wait_us / whole.waits
-        plant = replace(plant, stolen=whole.wait_us / whole.cpu_us, steal_us=max(1.0, mean_us / LONG_WAITS))
+        steal_us = mean_us / LONG_WAITS if mean_us > SWITCH_US else mean_us
+        plant = replace(plant, stolen=whole.wait_us / whole.cpu_us, steal_us=max(1.0, steal_us))
     return plant
 
 
@@ -215,6 +221,17 @@ def _fit_rest(plant: Plant, whole: Whole, by_kind: Mapping[str, Sequence[Interva
     )
 
 
+def _fit_journal(plant: Plant, found: Sequence[Interval], syncs: Iterable[Row], body_bytes: int) -> Plant:
+    """What the journal's thread is busy with beside syncs is writing: so much for each byte."""
+    turns, received = sum(one.turns for one in found), sum(one.received for one in found)
+    count, took_us = sync_sums(syncs)
+    if turns <= 0 or received <= 0 or count <= 0:
+        return plant
+    write_us = sum(one.busy_us for one in found) / turns - took_us / count
+    bytes_ = received / turns * (body_bytes + FRAMING_BYTES + RECORD_BYTES)
+    return replace(plant, write_byte_us=min(WRITE_BYTE_MAX_US, max(0.0, write_us / bytes_)))
+
+
 def _sampled_us(by_kind: Mapping[str, Sequence[Interval]]) -> float:
     return sum(one.busy_us + one.write_us for kind in SAMPLED for one in by_kind.get(kind, ()))
 
@@ -256,6 +273,16 @@ def _scaled(cost: Cost, scale: float) -> Cost:
 
 def _ratio(found: float, prior: float) -> float:
     return found / prior if prior > 0 else 1.0
+
+
+def sync_sums(syncs: Iterable[Row]) -> tuple[float, float]:
+    """How many there were, and how long they took together."""
+    count = took_us = 0.0
+    for row in syncs:
+        many = _number(row, "count")
+        count += many
+        took_us += _number(row, "duration_us") or many * _number(row, "mean_us")
+    return count, took_us
 
 
 def sync_quantiles(syncs: Iterable[Row]) -> tuple[float, ...]:
@@ -310,7 +337,7 @@ def _of_percentiles(row: Row) -> list[tuple[float, float, float]]:
 
 
 def _of_histogram(row: Row, histogram: Mapping[str, object]) -> list[tuple[float, float, float]]:
-    """Classes are wide, so each is squeezed such that the mean comes out right."""
+    """Classes are wide, so each is squeezed, towards its upper or its lower end, until the mean comes out right."""
     longest, count = _number(row, "longest_us"), _number(row, "count")
     bounds = [0.0, *SYNC_BOUNDS_US]
     pieces: list[tuple[float, float, float]] = []
@@ -321,10 +348,12 @@ def _of_histogram(row: Row, histogram: Mapping[str, object]) -> list[tuple[float
         low = max(bound for bound in bounds if bound < high)
         pieces.append((low, min(high, longest) if longest > low else high, float(many)))
     middle = sum(many * (low + high) / 2 for low, high, many in pieces)
-    if count <= 0 or middle <= 0:
+    spread = sum(many * (high - low) / 2 for low, high, many in pieces)
+    if count <= 0 or spread <= 0:
         return pieces
-    shift = _number(row, "duration_us") / middle
-    return [(low * shift, high * shift, many) for low, high, many in pieces]
+    part = min(1.0, max(-1.0, (_number(row, "duration_us") - middle) / spread))
+    up, down = max(part, 0.0), min(part, 0.0)
+    return [(low + up * (high - low), high + down * (high - low), many) for low, high, many in pieces]
 
 
 def solve(rows: Sequence[Sequence[float]], goals: Sequence[float], prior: Sequence[float]) -> tuple[float, ...]:

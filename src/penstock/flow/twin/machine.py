@@ -19,6 +19,7 @@ from penstock.flow.twin.plant import Plant
 
 DECK: Final = 32  # waits in a deck: its longest is about four times the mean
 LONG_WAITS: Final = 0.25  # of all waits for a core; the others are over at once
+NAPS_LEAST: Final = 0.03  # of a client's wakings, those with such a wait
 
 Outside = Callable[[float], None]  # told the moment at which it happens
 Inside = Callable[[], None]  # on the broker's thread, in its turn
@@ -70,10 +71,10 @@ class Machine:
     __slots__ = (
         "_count",
         "_due",
-        "_naps",
         "_outside",
         "_polling",
         "_runs",
+        "_until_nap",
         "_until_wait_us",
         "_waits",
         "after_turn",
@@ -83,6 +84,7 @@ class Machine:
         "plant",
         "runnable",
         "steps",
+        "woke_us",
     )
 
     def __init__(self, plant: Plant, seed: int = 0) -> None:
@@ -90,9 +92,10 @@ class Machine:
         self.chance = random.Random(seed)
         self._waits = Deck(waits(DECK), self.chance)
         self._runs = Deck(waits(DECK), self.chance)
-        self._naps = Deck([0.0] * round(DECK / LONG_WAITS - DECK) + waits(DECK), self.chance)
         self._until_wait_us = self._run_us()
+        self._until_nap = self._wakes()
         self.now_us = 0.0
+        self.woke_us = 0.0  # when this round began to work: before, the thread was asleep
         self.busy_us = 0.0
         self.steps = 0  # turns, reads and what happened outside, so far
         self.runnable: deque[Runnable] = deque()
@@ -123,7 +126,17 @@ class Machine:
     def nap_us(self) -> float:
         """How long it takes until a client's thread that was woken runs: it may have to wait for a core too."""
         plant = self.plant
-        return plant.wake_us + self._naps.draw() * plant.steal_us if plant.stolen > 0 else plant.wake_us
+        self._until_nap -= 1
+        if self._until_nap > 0:
+            return plant.wake_us
+        self._until_nap += self._wakes()
+        return plant.wake_us + self._waits.draw() * plant.steal_us
+
+    def _wakes(self) -> float:
+        """How often a client is woken until it must wait for a core: cores are as busy for it as for the broker, and
+        where the broker hardly ever sleeps, its clients have one core less than it."""
+        stolen = self.plant.stolen
+        return self._runs.draw() / max(stolen / (1 + stolen), NAPS_LEAST) if stolen > 0 else math.inf
 
     def came(self, socket: Readable) -> None:
         """Something has come on this socket."""
@@ -170,6 +183,7 @@ class Machine:
             self.now_us = max(self.now_us, self._outside[0][0])
         if self.now_us >= until_us:
             return False
+        self.woke_us = self.now_us
         self.work(self.plant.loop_us)
         for _ in range(len(self._due)):
             self._due.popleft()()

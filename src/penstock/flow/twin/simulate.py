@@ -29,6 +29,7 @@ class Chain:
     """All that is simulated. `round` goes on by one round of the event loop."""
 
     __slots__ = (
+        "_held",
         "channels",
         "consumers",
         "lanes",
@@ -46,6 +47,7 @@ class Chain:
         self.machine = machine = Machine(plant, seed)
         self.peak = 0  # messages held at one time
         self.mean = 0.0  # messages held, times microseconds
+        self._held = 0  # after the last round
         outer, inner = settings.hop("reader_channel"), settings.hop("channel_queue")
         watermark = settings.watermark()
         self.store = Store(machine, settings.hop("queue_store"))
@@ -82,11 +84,13 @@ class Chain:
                 queue.fill(load.backlog)
 
     def round(self, until_us: float) -> bool:
-        began_us = self.machine.now_us
-        went_on = self.machine.round(until_us)
-        held = self.held()
+        machine, before, began_us = self.machine, self._held, self.machine.now_us
+        went_on = machine.round(until_us)
+        held = self._held = self.held()
         self.peak = max(self.peak, held)
-        self.mean += held * (self.machine.now_us - began_us)
+        # Asleep it had what the round before left; at work, something between that and what it has now.
+        woke_us = machine.woke_us if went_on else machine.now_us
+        self.mean += before * (woke_us - began_us) + (before + held) / 2 * (machine.now_us - woke_us)
         return went_on
 
     def held(self) -> int:

@@ -2,8 +2,8 @@
 
 Upstream: events.py.  Downstream: the twin, the report.
 Percentiles come from the classes that each `sync` event counts its syncs in, as if those of one class were spread
-evenly over it. Where a broker does not tell classes, from the mean and the longest: half of them below the mean, and
-evenly from there to the longest. That is a guess.
+evenly over it, or over as much of its upper or lower end as makes the mean right. Where a broker does not tell classes,
+from the mean and the longest: half of them below the mean, and evenly from there to the longest. That is a guess.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def syncs(events: DataFrame, window_s: int) -> DataFrame:
     classed = told_classes.withColumn("classes", _merged()).withColumn(
         "classed", F.aggregate("classes", F.lit(0).cast("bigint"), lambda sum_, one: sum_ + one["n"])
     )
+    classed = classed.withColumn("part", _part()).withColumn("classes", F.transform("classes", _squeezed))
     percentiles = {f"p{part}_us": _percentile(part / 100) for part in (50, 95, 99)}
     return windowed(classed.withColumns(percentiles), "syncs")
 
@@ -61,6 +62,24 @@ def _merged() -> Column:
         )
 
     return F.transform(F.array_sort(F.array_distinct(F.transform("told", lambda one: one["lower"]))), whole)
+
+
+def _part() -> Column:
+    """How much of each class to leave out so that the mean is that of all syncs: above 0 of its lower end."""
+    nothing = F.lit(0.0)
+    middle = F.aggregate("classes", nothing, lambda sum_, one: sum_ + one["n"] * (one["lower"] + one["upper"]) / 2)
+    spread = F.aggregate("classes", nothing, lambda sum_, one: sum_ + one["n"] * (one["upper"] - one["lower"]) / 2)
+    missing = F.col("mean_us") * F.col("classed") - middle
+    return F.when(spread > 0, F.greatest(F.lit(-1.0), F.least(F.lit(1.0), missing / spread))).otherwise(nothing)
+
+
+def _squeezed(one: Column) -> Column:
+    width, part, nothing = one["upper"] - one["lower"], F.col("part"), F.lit(0.0)
+    return F.struct(
+        (one["lower"] + F.greatest(part, nothing) * width).alias("lower"),
+        (one["upper"] + F.least(part, nothing) * width).alias("upper"),
+        one["n"].alias("n"),
+    )
 
 
 def _percentile(part: float) -> Column:
