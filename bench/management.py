@@ -2,6 +2,7 @@
 
 answers  how long requests take: on an idle broker, at full load, with 10,000 queues, and with both
 holds    how long a message waits while one request after the other is made: what a request holds the event loop
+page     how long a view of the page takes in Chromium, from the click to what it shows: idle, and with both
 scraping messages per second with a scrape of /metrics every 5 s and without, in turns; CPU of one scrape
 Prints Markdown tables; all values go to bench/results/management.json.
 Requests come from a process of their own, so that they do not wait for the load tool.
@@ -167,6 +168,24 @@ def per_object(broker: Running, seconds: float, queues: int) -> Times:
     return times
 
 
+def views(broker: Running, seconds: float, queues: int, with_load: bool) -> Times:
+    """The same of the page's views, by name."""
+    from page import opened
+
+    with site_of(broker, seconds) as site:
+        many_queues(site, queues)
+        with loaded(site) if with_load else nullcontext():
+            return opened(broker.management, seconds)
+
+
+def has_browser() -> bool:
+    try:
+        from page import chromium
+    except ImportError:
+        return False
+    return chromium() is not None
+
+
 def holds(broker: Running, seconds: float, queues: int) -> dict[str, list[float]]:
     """Round trips of one message, alone and while one path is asked for again and again."""
     found: dict[str, list[float]] = {}
@@ -237,10 +256,10 @@ def ms(times: Sequence[float], percent: float) -> float:
     return percentile(sorted(times), percent) * 1e3
 
 
-def show_answers(table: dict[str, Times]) -> None:
-    print("| request | " + " | ".join(f"{name}, p50 / p99 / max ms" for name in table) + " |")
+def show_answers(table: dict[str, Times], what: str, rows: Sequence[str]) -> None:
+    print(f"| {what} | " + " | ".join(f"{name}, p50 / p99 / max ms" for name in table) + " |")
     print("| --- |" + " --- |" * len(table))
-    for path in PATHS:
+    for path in rows:
         cells = [_cell(times[path]) for times in table.values()]
         print(f"| `{path.partition('?')[0]}` | " + " | ".join(cells) + " |")
 
@@ -271,13 +290,17 @@ def show_scraping(
         print(f"| CPU of an idle broker that nobody asks, {what} | {share:.1%} of a core | | |")
 
 
+def too_late(table: dict[str, Times]) -> list[str]:
+    return [f"{what} ({name})" for name, times in table.items() for what in times if ms(times[what], 99) > LIMIT_MS]
+
+
 def machine() -> dict[str, object]:
     return {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("parts", nargs="*", default=["answers", "holds", "scraping"])
+    parser.add_argument("parts", nargs="*", default=["answers", "page", "holds", "scraping"])
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of scraping, each way")
     parser.add_argument("--queues", type=int, default=QUEUES)
@@ -296,15 +319,27 @@ def main() -> None:
             ):
                 with running_penstock() as broker:
                     table[name] = answers(broker, options.seconds, queues, load)
-            show_answers(table)
+            show_answers(table, "request", PATHS)
             results["answers"] = table
-            late = [
-                f"{path} ({name})" for name, times in table.items() for path in PATHS if ms(times[path], 99) > LIMIT_MS
-            ]
+            late += too_late(table)
             with running_penstock() as broker:
                 each = per_object(broker, options.seconds, options.queues)
             print(f"\n`{PER_OBJECT}` with {options.queues:,} queues, p50 / p99 / max ms: {_cell(each[PER_OBJECT])}")
             results["per_object"] = each
+        if "page" in options.parts and not has_browser():
+            tell("page: left out, because there is no Chromium, or no playwright")
+        elif "page" in options.parts:
+            seen: dict[str, Times] = {}
+            for name, queues, load in (
+                ("idle", 0, False),
+                (f"full load, {options.queues:,} queues", options.queues, True),
+            ):
+                with running_penstock() as broker:
+                    seen[name] = views(broker, options.seconds, queues, load)
+            print()
+            show_answers(seen, "view", tuple(seen["idle"]))
+            results["page"] = seen
+            late += too_late(seen)
         if "holds" in options.parts:
             with running_penstock() as broker:
                 results["holds"] = found = holds(broker, options.seconds, options.queues)

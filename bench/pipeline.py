@@ -217,14 +217,23 @@ def measured(sizes: Sizes, scratch: Path) -> Figures:
     tell("what a broker emits at full load")
     loads = {load: emitted(load, sizes.load_s) for load in LOADS}
     most = max(loads.values())
+    tell(f"{most:,.0f} events a second")
     spark = local_session("pipeline bench", 2, MEMORY, **SMALL_CONFIG)
     try:
         tell(f"{sizes.prefilled:,} events from a full stream")
         rate = sustained(spark, sizes.prefilled, scratch / "full")
+        tell(f"{rate:,.0f} events a second")
         tell(f"{TIMES * most:,.0f} events a second for {sizes.paced_s:g} s")
         paced, found = delays(spark, TIMES * most, sizes.paced_s, scratch / "paced")
+        tell(f"{paced:,.0f} events a second, {statistics.median(found):.1f} s until half of the rows were there")
     finally:
         spark.stop()
+    quantiles = statistics.quantiles(found, n=100)
+    return Figures(loads, rate, paced, TIMES * most, quantiles[49], quantiles[98], rebuilds(sizes, scratch))
+
+
+def rebuilds(sizes: Sizes, scratch: Path) -> dict[int, float]:
+    """Seconds of a rebuild, by how many events there were."""
     # Millions of rows want the compiler that a micro-batch does without.
     config = {name: value for name, value in SMALL_CONFIG.items() if "JavaOptions" not in name}
     spark = local_session("pipeline bench", 2, MEMORY, **config)
@@ -234,10 +243,10 @@ def measured(sizes: Sizes, scratch: Path) -> Figures:
             tell(f"a rebuild over {count:,} events")
             with tempfile.TemporaryDirectory(dir=scratch) as name:
                 batches[count] = batch(spark, count, Path(name))
+            tell(f"{batches[count]:.1f} s")
     finally:
         spark.stop()
-    quantiles = statistics.quantiles(found, n=100)
-    return Figures(loads, rate, paced, TIMES * most, quantiles[49], quantiles[98], batches)
+    return batches
 
 
 def shown(figures: Figures) -> list[str]:
@@ -251,21 +260,31 @@ def shown(figures: Figures) -> list[str]:
         f"| paced at {figures.paced_per_s:,.0f} events/s | {figures.sustained_paced_per_s:,.0f} events/s taken |",
         f"| from a block's end to its row | p50 {figures.delay_p50_s:.1f} s, p99 {figures.delay_p99_s:.1f} s |",
         "",
+    ]
+    return [*lines, *shown_rebuilds(figures.batch_s)]
+
+
+def shown_rebuilds(batch_s: dict[int, float]) -> list[str]:
+    return [
         "| events in a batch | s | s per million |",
         "| --- | --- | --- |",
+        *(f"| {count:,} | {took_s:.1f} | {took_s / count * 1e6:.1f} |" for count, took_s in batch_s.items()),
     ]
-    lines += [f"| {count:,} | {took_s:.1f} | {took_s / count * 1e6:.1f} |" for count, took_s in figures.batch_s.items()]
-    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="few events: to see that it runs")
+    parser.add_argument("--batch", action="store_true", help="only the rebuilds")
     parser.add_argument("--output", type=Path, help="where the figures go; --small writes none without it")
     options = parser.parse_args()
     end_with_us()
     with tempfile.TemporaryDirectory(prefix="penstock-pipeline-") as name:
-        figures = measured(SMALL if options.small else WHOLE, Path(name))
+        sizes = SMALL if options.small else WHOLE
+        if options.batch:
+            print("\n".join(shown_rebuilds(rebuilds(sizes, Path(name)))))
+            return
+        figures = measured(sizes, Path(name))
     for line in shown(figures):
         print(line)
     most = max(figures.emitted_per_s.values())

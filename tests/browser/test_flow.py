@@ -48,7 +48,9 @@ def sees_the_truth(guest: Visit, overloaded: Overload) -> None:
     expect(page.locator(".verdict")).to_have_count(1)
     bottleneck = page.locator(".node.is-bottleneck")
     expect(bottleneck).to_have_attribute("data-id", BOTTLENECKS[overloaded.kind])
-    expect(page.locator(".edge.is-blocking").first).to_be_visible()
+    edge = page.locator(".edge.is-blocking").first
+    expect(edge).to_be_visible()
+    expect(edge).to_have_class(re.compile(r"\bage-[0-3]\b"))  # its colour
     bottleneck.click()
     panel = page.get_by_role("complementary")
     expect(panel.locator(".sentence").first).to_contain_text(CONNECTION)

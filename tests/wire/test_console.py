@@ -172,6 +172,9 @@ def test_an_alarm_is_the_exit_code_of_status_and_the_verdict_of_why(run: Command
         why = run("why")
         assert "1 connection is held back." in why.stdout
         assert "memory" in why.stdout
+        told = run("why", "--json")
+        assert told.exit_code == 1
+        assert [one["cause"] for one in json.loads(told.stdout)["verdicts"]] == ["memory"]
     finally:
         done(run("setting", "set", "alarms.memory_bytes_high", "0"))
         client.close()

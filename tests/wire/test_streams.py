@@ -105,6 +105,10 @@ def test_many_readers_read_the_same_stream_each_from_its_own_place(broker: LiveB
             assert reader.read(60 - first) == numbers(first, 60)
             assert reader.offsets == list(range(first, 60))
             reader.close()
+        tail = Reader(broker.uri, "last")
+        assert tail.read(1)
+        assert tail.offsets[0] >= 50  # the second lot came in batches of its own
+        tail.close()
         assert channel.queue_declare("s", passive=True).method.message_count == 60
 
 

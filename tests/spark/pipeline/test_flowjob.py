@@ -69,13 +69,14 @@ def test_every_event_is_there_once(streamed: Path, silent: ServeProcess):
     assert offsets_of(streamed) == list(range(next_offset(silent.uri)))
 
 
-def test_batches_make_the_tables_that_all_events_at_once_make(spark: SparkSession, streamed: Path, tmp_path: Path):
+def test_batches_make_the_tables_that_a_rebuild_in_pieces_makes(spark: SparkSession, streamed: Path, tmp_path: Path):
     from penstock.spark.flowjob import rebuild
 
     with Ledger(tmp_path).writing() as ledger:
         ledger.commit(None, [append("events", Ledger(streamed).arrow("events"))], window_s=WINDOW_S)
-        done = rebuild(spark, ledger, WINDOW_S)
+        done = rebuild(spark, ledger, WINDOW_S, piece_events=len(offsets_of(streamed)) // 3)
     assert done.events == len(offsets_of(streamed))
+    assert len(Ledger(tmp_path).parts("samples")) >= 3
     made = derived_rows(tmp_path)
     assert sum(map(len, made.values())) > 100
     assert not differences(made, derived_rows(streamed))
@@ -207,7 +208,7 @@ def test_the_command_says_when_it_is_ready_and_stops_with_exit_0(broker: ServePr
     tables = tmp_path / "tables"
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            command("--tables", str(tables), "--window", "1"),
+            command("--tables", str(tables), "--window", "1", "--trigger", "0.5"),
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
@@ -219,6 +220,8 @@ def test_the_command_says_when_it_is_ready_and_stops_with_exit_0(broker: ServePr
         assert process.stdout.readline().startswith("pipeline ready: tables "), (tmp_path / "log").read_text()
         manifest = tables / "_ledger" / "manifest.json"
         wait_until(manifest.exists, 300, "the first commit")
+        # In the middle of the next batch, of which Spark has noted what it is to have.
+        wait_until((tables / "_ledger/checkpoint/offsets/1").exists, 300, "the next batch")
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, (tmp_path / "log").read_text()
         process.stdout.close()

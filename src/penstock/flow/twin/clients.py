@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.flow.twin.machine import Machine
 from penstock.flow.twin.plant import Consumers, Publishers
-from penstock.flow.twin.stages import FRAMING_BYTES, Channel, Queue, Reader, Works
+from penstock.flow.twin.stages import FRAMING_BYTES, Channel, Queue, Reader, Works, first_of
 
 METHOD_BYTES: Final = 45  # of a publish beside its content: method frame, a key of a usual length
 DELIVER_BYTES: Final = 75  # the same of a delivery
@@ -352,13 +352,7 @@ class ConsumerClient:
         was_stuffed = self.room() <= 0
         self._here_count -= count
         self.received += count
-        left = count
-        while left:
-            batch, lane = self._here.popleft()
-            part = min(batch, left)
-            if part < batch:
-                self._here.appendleft((batch - part, lane))
-            left -= part
+        for part, lane in first_of(self._here, count):
             if lane is not None:
                 lane.delivered[self.queue].ended(part, now_us)
         if was_stuffed and not self.acks:

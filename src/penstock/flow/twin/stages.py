@@ -10,6 +10,7 @@ Not here: time (machine.py), sockets (clients.py), what is made of it all (simul
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from penstock.credit import Gauge, Hop, Link, Stage, Watermark
@@ -322,13 +323,7 @@ class Queue(Works):
         self._head += count
         if consumer.acks:
             self.unacked += count
-        left = count
-        while left:
-            batch, lane = self.ready.popleft()
-            part = min(batch, left)
-            if part < batch:
-                self.ready.appendleft((batch - part, lane))
-            left -= part
+        for part, lane in first_of(self.ready, count):
             consumer.deliver(part, lane)
 
     def _judge(self, gauge: Gauge) -> None:
@@ -362,6 +357,17 @@ class Queue(Works):
     def saturated_so_far_us(self) -> float:
         going_on = self.machine.now_us - self.saturated_at_us if self.saturated_at_us >= 0 else 0.0
         return self.saturated_us + going_on
+
+
+def first_of(batches: deque[tuple[int, Lane | None]], count: int) -> Iterator[tuple[int, Lane | None]]:
+    """The first so many messages of these batches, taken away from them."""
+    while count:
+        batch, lane = batches.popleft()
+        part = min(batch, count)
+        if part < batch:
+            batches.appendleft((batch - part, lane))
+        count -= part
+        yield part, lane
 
 
 def within(count: int, size: int, room: int, room_bytes: int) -> int:

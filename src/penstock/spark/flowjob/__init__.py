@@ -7,7 +7,8 @@
     own.py       sessions with the settings that few rows, or many, do well with
     lookups.py   what PySpark asks its JVM for again and again, asked for once
     progress.py  the line for operators
-    rebuild.py   all tables from all events at once
+    rebuild.py   all tables from all events again
+    pieces.py    a million events of it at a time
 
 Not here: what the tables are (spark/tables/), where they lie (spark/ledger/).
 """

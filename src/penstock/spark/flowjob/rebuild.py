@@ -3,15 +3,15 @@
 The events are those of the ledger; or an archive's, Parquet with `body` and `offset` as `penstock pipeline archive`
 writes it, which then take the place of the ledger's events. All tables change in one commit; until then whoever reads
 has the old ones. Spark writes the files, where the rows are: this is the way for ten million events and for clusters.
-Upstream: job.py, pipeline/flow.py.
+Upstream: job.py, pipeline/flow.py.  Downstream: pieces.py.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,10 +30,10 @@ from penstock.spark.flowjob.batch import (
 )
 from penstock.spark.flowjob.gathered import gathered
 from penstock.spark.flowjob.own import large_session
+from penstock.spark.flowjob.pieces import PIECE_EVENTS, pieces
 from penstock.spark.flowjob.recent import shaped
 from penstock.spark.ledger import Change, Ledger, replace
 from penstock.spark.tables import quality
-from penstock.spark.tables.derive import Inputs, derive
 from penstock.spark.tables.events import parse, unique
 from penstock.spark.tables.schema import schema
 from penstock.spark.tables.windows import day, floor_us, timestamp
@@ -42,7 +42,13 @@ REBUILT = -1  # the number of the batch in `quality`
 NEEDED = ("body", "offset")  # of an archive
 
 
-def rebuild(spark: SparkSession, ledger: Ledger, window_s: int, archive: Path | None = None) -> Done:
+def rebuild(
+    spark: SparkSession,
+    ledger: Ledger,
+    window_s: int,
+    archive: Path | None = None,
+    piece_events: int = PIECE_EVENTS,
+) -> Done:
     """All over again; the ledger is open for writing."""
     spark = large_session(spark)
     done = Done(REBUILT)
@@ -64,24 +70,13 @@ def rebuild(spark: SparkSession, ledger: Ledger, window_s: int, archive: Path | 
     assert found is not None
     count, offset, newest_us = found
     done.events = count
-    empty = Inputs(events, *(spark.createDataFrame([], schema(name)) for name in ("open", "depth", "resources")))
-    shared: list[DataFrame] = []
-
-    def keep(frame: DataFrame) -> DataFrame:
-        shared.append(frame.persist(StorageLevel.DISK_ONLY))
-        return frame
-
     marks = {} if newest_us is None else {NEWEST: newest_us}
     if archive is not None and offset is not None:
         marks[EVENTS_STREAM] = offset + 1
         last = events.filter(F.col("offset") == offset).select("body").first()
         marks[LAST] = fingerprint(last[0] if last is not None else None)
-    try:
-        changes += [replace(name, frame) for name, frame in derive(empty, window_s, None, keep).items()]
-        ledger.commit(None, changes, marks=marks, window_s=window_s)
-    finally:
-        for frame in shared:
-            frame.unpersist()
+    changes_of = chain(changes, pieces(spark, events, window_s, piece_events))
+    ledger.commit(None, changes_of, marks=marks, window_s=window_s)
     clock.lap("derive")
     # Now from the files: the tables are not derived a second time for it.
     checks = {name: quality.checks(name, ledger.read(spark, name)) for name in ledger.tables() if name != "quality"}

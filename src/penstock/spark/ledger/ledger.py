@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -198,12 +198,13 @@ class Ledger:
     def commit(
         self,
         batch: int | None,
-        changes: Sequence[Change],
+        changes: Iterable[Change],
         query: str = "",
         marks: Mapping[str, int] | None = None,
         window_s: float | None = None,
     ) -> bool:
-        """All changes in one step; False, and nothing is done, if this batch of the query was committed before.
+        """All changes in one step; False, and nothing is done, if this batch of the query was committed before. Each
+        change is written before the next is asked for.
 
         marks: by stream, the offset behind the last event that is in the tables with this commit.
         """
