@@ -281,7 +281,8 @@ def test_the_overview_draws_what_goes_through_the_broker(guest: Visit, site: Sit
     drawing = page.get_by_role("img", name=re.compile("Messages in queues: Ready"))
     expect(drawing).to_be_visible()
     expect(drawing.locator("path.line").first).to_have_attribute("d", re.compile("L"))
-    expect(page.get_by_role("img", name=re.compile("Memory: Used .*iB, Watermark .*iB"))).to_be_visible()
+    for chart in ("Messages per second: Publ", "Memory: Used .*iB, Watermark .*iB", "Disk: Free .*iB, Low mark .*iB"):
+        expect(page.get_by_role("img", name=re.compile(chart))).to_be_visible()
     expect(page.locator(".tiles").get_by_text("in all").first).to_be_visible()
     press(page, "10 min")
     expect(page.get_by_role("button", name="10 min")).to_have_attribute("aria-pressed", "true")
