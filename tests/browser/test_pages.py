@@ -136,6 +136,7 @@ def test_a_stream_is_created_and_shown_among_streams_alone(guest: Visit, site: S
     confirm(page, "Create")
     expect(page.get_by_role("link", name="readings")).to_be_visible()
     expect(page.get_by_role("link", name="plain-queue")).to_have_count(0)
+    expect(page.get_by_role("row", name="penstock.events")).to_contain_text("7 d")
     assert site.api("GET", "queues/%2F/readings")["arguments"]["x-max-age"] == "7D"
 
 

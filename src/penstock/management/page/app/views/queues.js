@@ -3,7 +3,7 @@
 import { path, send } from "../parts/api.js";
 import { formDialog } from "../parts/dialog.js";
 import { button, h } from "../parts/dom.js";
-import { bytes, count } from "../parts/format.js";
+import { bytes, count, duration } from "../parts/format.js";
 import * as form from "../parts/form.js";
 import { badge, features, flowState, shownRate } from "../parts/marks.js";
 import * as may from "../parts/may.js";
@@ -95,7 +95,13 @@ export function streams(place) {
 export function retention(row) {
   const args = row.arguments ?? {};
   const most = args["x-max-length-bytes"] === undefined ? null : bytes(args["x-max-length-bytes"]);
-  return [most, args["x-max-age"]].filter(Boolean).join(", ") || "everything";
+  return [most, age(args["x-max-age"])].filter(Boolean).join(", ") || "everything";
+}
+
+/** As it was asked for; only seconds are put in words. */
+function age(text) {
+  const seconds = /^(\d+)s$/.exec(text ?? "");
+  return seconds ? duration(Number(seconds[1])) : text;
 }
 
 const QUEUE_NUMBERS = [
