@@ -87,6 +87,12 @@ def test_a_publisher_with_a_rate_is_not_held_back() -> None:
     assert outcome.cpu < 0.5
 
 
+def test_a_delay_shorter_than_a_timer_is_no_shorter_for_it() -> None:
+    plant = replace(PLANT, channel_delay_us=20.0)
+    few = seen(Load(Publishers(), Consumers(wake=1)), Settings(reader_channel="25,12"), plant)
+    assert few.throughput <= 1e6 / 20
+
+
 def test_between_two_bursts_nothing_is_held() -> None:
     outcome = seen(Load(Publishers(rate=2000, block=10), Consumers(wake=1, acks=False)))
     assert outcome.in_flight < 1  # ten at a time, for some tenths of a millisecond, every five

@@ -152,10 +152,9 @@ class Machine:
         self.at(when_us, lambda _: self._due.append(then))
 
     def call_later(self, delay_us: float, then: Inside) -> None:
-        """A timer of the event loop, as coarse as those are."""
+        """A timer of the event loop, as coarse as those are, and never early."""
         grain = self.plant.timer_us
-        rounded = round(delay_us / grain) * grain if grain else delay_us
-        self.post(self.now_us + rounded, then)
+        self.post(self.now_us + max(delay_us, round(delay_us / grain) * grain if grain else 0.0), then)
 
     def schedule(self, stage: Runnable) -> None:
         if not stage.scheduled:
