@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench pipelinebench twinbench fuzz lock node clean distclean
+.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench pipelinebench twinbench advisebench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ pipelinebench: setup fresh ## does the flow pipeline keep up with a broker at fu
 
 twinbench: setup fresh ## what the twin predicts against what the broker does, for nine loads at three settings each
 	@$(BIN)/python bench/twin.py $(ARGS)
+
+advisebench: setup fresh ## badly set brokers, what advice makes of them, and what that changed as clients measure it
+	@$(BIN)/python bench/advise.py $(ARGS)
 
 # What is found becomes a file in fuzz/corpus and a failing test. Interpreted, because compiled code shows no coverage.
 SECONDS ?= 60

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -52,6 +55,8 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SETTINGS_MAX = 100_000
 GOALS = ("throughput", "latency", "memory", "balanced")
+SPAN_S_MAX = 10 * 365 * 86400.0
+STALE_S = 600.0  # a broker that works tells something every ten seconds, and the pipeline takes ten more
 
 
 def advise(
@@ -66,9 +71,13 @@ def advise(
     rollback: Annotated[
         bool,
         typer.Option(
-            "--rollback-if-worse/--keep", help="With --apply: set the old values again if throughput fell by 5 %."
+            "--rollback-if-worse/--keep", help="With --apply: set the old values again if it was measured to be worse."
         ),
     ] = True,
+    undo: Annotated[bool, typer.Option("--undo", help="Set back what --apply set last; nothing else.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Go by tables whose newest is older than ten minutes.")
+    ] = False,
     management: Annotated[
         str | None,
         typer.Option(
@@ -93,33 +102,47 @@ def advise(
             fail(f"--settings {settings}: 2 to {SETTINGS_MAX}")
         known = _given(given or [])
         from penstock.spark.advice.adviser import advise as run
-        from penstock.spark.advice.adviser import last_change, study, write
+        from penstock.spark.advice.adviser import study, write
+        from penstock.spark.advice.applied import Diary
         from penstock.spark.advice.clients import ask
+        from penstock.spark.advice.load import check_given
         from penstock.spark.ledger import Ledger
         from penstock.spark.session import opened
 
-        ledger = Ledger(tables)
-        ledger.newest()  # no tables: said before anybody is asked and anything is started
-        site, clients, note = _site(uri, management), None, ""
+        diary = Diary(tables)
         try:
+            site, clients = _site(uri, management), None
+            notes: list[str] = []
+            if undo:
+                print(printable(diary.undo(site)))
+                return
+            check_given(known)
+            ledger = Ledger(tables)
+            newest = _newest(tables, ledger.newest())
             try:
                 clients = ask(site)
             except SiteError as error:
-                if management is not None or apply:
+                if error.status or management is not None or apply:
                     raise
-                note = f"{error}; so the broker's settings are taken to be the defaults (--management, --set)"
-            found = study(ledger, over_s, subject, clients, known, last_change(tables))
+                if not known:
+                    hint = "--management says where its HTTP API is; without one, --set what is set"
+                    raise SiteError(f"{error}; {hint}") from None
+                notes.append(f"{error}; so what --set does not say is taken to be the default")
+            if clients is not None and not stale:
+                _check_age(tables, newest)
+            found = study(ledger, over_s, subject, clients, known, diary.last_touch())
             with ExitStack() as stack:
                 steps = stack.enter_context(_steps())
                 spark = stack.enter_context(opened("penstock advise", master, memory))
                 steps.listen()
                 advice = run(spark, found, goal, settings, steps)
-            document = advice.document(note)
+            document = advice.document([*notes, *diary.notes(advice.to_apply)])
+            write(tables, document)
             if not as_json:
                 _show(document)
             if apply and advice.to_apply:
-                document |= _applied(site, advice.to_apply, measure_s, rollback)
-            write(tables, document)
+                document |= _applied(site, advice.to_apply, goal, measure_s, rollback, diary)
+                write(tables, document)
             if as_json:
                 print(json.dumps(document, ensure_ascii=False, indent=2))
             elif apply:
@@ -127,8 +150,27 @@ def advise(
         except SiteError as error:
             fail(str(error))
         except KeyboardInterrupt:
-            print("penstock: interrupted: no advice was written, and the settings are as they were", file=sys.stderr)
+            print("penstock: interrupted: the settings are as they were", file=sys.stderr)
             raise typer.Exit(130) from None
+
+
+def _newest(tables: Path, newest: datetime | None) -> datetime:
+    """What is of no use is said before anybody is asked and anything is started."""
+    if newest is None:
+        fail(f"the tables in {tables} are empty: `penstock pipeline flow` fills them while the broker works")
+    if not os.access(tables, os.W_OK):
+        fail(f"{tables} cannot be written to: what is advised and what is set are noted there")
+    return newest
+
+
+def _check_age(tables: Path, newest: datetime) -> None:
+    """Settings and windows of now, and a load of then, do not belong together."""
+    age_s = (datetime.now(UTC) - newest).total_seconds()
+    if age_s > STALE_S:
+        fail(
+            f"the newest in {tables} is of {newest:%Y-%m-%d %H:%M} UTC, {age_s / 60:,.0f} minutes ago: does "
+            "`penstock pipeline flow` run? --stale goes by it all the same"
+        )
 
 
 def _site(uri: str, management: str | None) -> Site:
@@ -140,14 +182,17 @@ def _site(uri: str, management: str | None) -> Site:
     return Site(f"http://{quote(address.user, safe='')}:{quote(address.password, safe='')}@{host}:{HTTP_PORT}")
 
 
-def _applied(site: Site, wanted: dict[str, str], measure_s: float, rollback: bool) -> dict[str, object]:
+def _applied(
+    site: Site, wanted: dict[str, str], goal: str, measure_s: float, rollback: bool, diary: Any
+) -> dict[str, object]:
     from penstock.spark.advice.change import apply
 
     with _steps() as steps:
-        change = apply(
-            site, wanted, measure_s, rollback, lambda what, done, whole: steps(f"measured {what}", done, whole)
-        )
-    return change.document()
+
+        def watch(what: str, done: float, whole: float) -> None:
+            steps(f"measured {what}", done, whole)
+
+        return apply(site, wanted, goal, measure_s, rollback, watch, diary=diary).document()
 
 
 class _Steps:
@@ -209,7 +254,11 @@ def _show(document: dict[str, Any]) -> None:
     for column in ("messages/s", "p99", "memory"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_row("measured", "as it is", f"{document['observed']['throughput']:,.0f}", "", "")
-    for one in ({**document["current"], "name": "predicted", "settings": {}}, *document["options"]):
+    rows = [{**document["current"], "name": "predicted", "settings": {}}, *document["options"]]
+    own = document["applies"]
+    if own is not None and own["settings"] != document["options"][0]["settings"]:
+        rows.append({**own, "name": "--apply sets"})
+    for one in rows:
         shown = "\n".join(f"{name} = {value}" for name, value in one["settings"].items()) or "as it is"
         latency, size = _ms(one["p99_ms"]), bytes_in_words(one["memory_bytes"])
         table.add_row(one["name"], shown, f"{one['throughput']:,.0f}", latency, size)
@@ -237,11 +286,11 @@ def _show(document: dict[str, Any]) -> None:
 def _show_change(document: dict[str, Any]) -> None:
     applied = document.get("applied")
     if applied is None:
-        print("Nothing was set.")
+        print("Nothing was set." + (" What is advised is not the broker's to set." if document["options"] else ""))
         return
     shown = ", ".join(f"{name} = {value}" for name, value in applied["settings"].items())
     print(f"Set: {shown}. It counts until the broker stops.")
-    left = [name for name in document["options"][0]["settings"] if name not in applied["settings"]]
+    left = [name for name in document["options"][0]["settings"] if not name.startswith("credit.")]
     if left:
         print(f"Not set, as they are not the broker's to set: {', '.join(left)}.")
     print(applied["sentence"])
@@ -255,7 +304,10 @@ def _seconds(option: str, text: str) -> float:
     found = SPAN.fullmatch(text.strip())
     if found is None or not float(found[1]):
         fail(f"{option} {text}: a time looks like 30s, 10m, 2h")
-    return float(found[1]) * UNITS[found[2] or "s"]
+    seconds = float(found[1]) * UNITS[found[2] or "s"]
+    if seconds > SPAN_S_MAX:
+        fail(f"{option} {text}: that is more than ten years")
+    return seconds
 
 
 def _given(texts: list[str]) -> dict[str, str]:

@@ -10,24 +10,31 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from penstock.cli import commands
-from penstock.console.site import Site
+from penstock.console.site import Site, SiteError
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
 from penstock.spark.advice.adviser import FILE, Study, advise
+from penstock.spark.advice.applied import BEGUN, TAKEN_BACK, Diary
+from penstock.spark.advice.change import apply
+from penstock.spark.advice.clients import Clients, value_of
 from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import observe
 from penstock.spark.advice.sweep import Trial, sweep
+from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger
+from penstock.spark.ledger import replace as ledger_replace
 from tests.spark.pipeline.advisetables import Pushing, tables_of
 from tests.spark.pipeline.test_advise_words import loaded
-from tests.wire.live import ServeProcess
+from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.waiting import wait_until
 
 HOPS = ("credit.reader_channel", "credit.channel_queue", "credit.queue_store")
@@ -94,6 +101,38 @@ def test_a_bad_credit_is_found_out_replaced_and_measured_to_be_better(
         assert isinstance(now, dict)
         assert now["value"] == value != BAD
     assert json.loads((tmp_path / FILE).read_text("utf-8")) == advice
+    assert advice["applied"]["settings"] == advice["applies"]["settings"]
+    back = run(*where, "--undo")
+    assert back.exit_code == 0
+    assert f"= {BAD} again, instead of " in back.stdout
+    assert {value_of(site, hop) for hop in HOPS} == {BAD}
+    again = run(*where, "--undo")
+    assert (again.exit_code, again.stderr.count("\n")) == (1, 1)
+    assert again.stderr.startswith("penstock: nothing to undo")
+
+
+def test_a_real_broker_that_refuses_does_worse_or_is_killed_has_its_old_settings_or_that_is_said(
+    badly_set: ServeProcess, tmp_path: Path
+):
+    site, diary = Site(address(badly_set)), Diary(tmp_path)
+    with Pushing(badly_set.uri, "orders") as pushing:
+        begun = pushing.published
+        wait_until(lambda: pushing.published > begun)
+        with pytest.raises(SiteError, match="more_after"):
+            apply(site, {HOPS[0]: "400,200", HOPS[1]: "5,10"}, measure_s=1.0, diary=diary)
+        assert {value_of(site, hop) for hop in HOPS} == {BAD}
+        change = apply(site, {HOPS[0]: "2,1"}, measure_s=1.0, diary=diary)  # two messages a sync, not sixty
+        assert change.rolled_back
+        assert "That is worse (less throughput), so the old values are set again" in change.sentence
+        assert {value_of(site, hop) for hop in HOPS} == {BAD}
+
+        def kill(what: str, done: float, whole: float) -> None:
+            if what == "after":
+                badly_set.kill()
+
+        with pytest.raises(Complaint, match=r"^no answer from .*; not set back: .*A broker that has stopped forgets"):
+            apply(site, {HOPS[0]: "400,200"}, measure_s=1.0, watch=kill, diary=diary)
+    assert [one.state for one in diary.changes()] == [TAKEN_BACK, TAKEN_BACK, BEGUN]
 
 
 def study(load: Load, blocked: float) -> Study:
@@ -136,6 +175,10 @@ def test_spark_says_of_each_setting_what_the_twin_says_here(spark: SparkSession)
         (("--goal", "glory"), "penstock: --goal glory: there are throughput, latency, memory, balanced"),
         (("--settings", "1"), "penstock: --settings 1: 2 to 100000"),
         (("--set", "credit"), "penstock: --set credit: it looks like"),
+        (("--set", "credit.typo=1,1"), "penstock: credit.typo is no setting that advice knows"),
+        (("--since", "9999999999d"), "penstock: --since 9999999999d: that is more than ten years"),
+        (("--management", "nonsense"), "penstock: the URL is not http://user:password@host:port"),
+        (("--undo", "--tables", "/nowhere/at/all"), "penstock: nothing to undo: /nowhere/at/all/applied.json has no"),
     ],
 )
 def test_a_user_s_mistake_is_one_line(words: tuple[str, ...], said: str):
@@ -145,16 +188,40 @@ def test_a_user_s_mistake_is_one_line(words: tuple[str, ...], said: str):
     assert result.stderr.count("\n") == 1
 
 
-def test_tables_without_samples_and_a_broker_without_http_are_one_line_each(tmp_path: Path):
+def test_tables_that_are_empty_or_old_and_a_broker_that_is_away_are_one_line_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def says(said: str, *words: str) -> None:
+        result = run("--tables", str(tmp_path), *words)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"penstock: {said}"), result.stderr
+        assert result.stderr.count("\n") == 1
+
+    away = "http://127.0.0.1:1"
     with Ledger(tmp_path).writing() as ledger:
         ledger.commit(None, [], window_s=10)
-    here = ("--tables", str(tmp_path))
-    for words, said in (
-        (("--uri", "amqp://guest:guest@127.0.0.1:1"), "penstock: the tables are empty"),
-        (("--management", "http://127.0.0.1:1"), "penstock: no answer from http://127.0.0.1:1: "),
-        (("--management", "http://127.0.0.1:1", "--apply"), "penstock: no answer from http://127.0.0.1:1: "),
-    ):
-        result = run(*here, *words)
-        assert result.exit_code == 1
-        assert result.stderr.startswith(said), result.stderr
-        assert result.stderr.count("\n") == 1
+        says("the tables in ", "--uri", "amqp://guest:guest@127.0.0.1:1")
+        hour_ago = datetime.now(UTC) - timedelta(hours=1)
+        old = pa.table({"window": [hour_ago], "at": [hour_ago], "day": [hour_ago.date()]})
+        ledger.commit(None, [ledger_replace("resources", old)], window_s=10)
+    says(f"no answer from {away}: ", "--management", away)
+    says(f"no answer from {away}: ", "--management", away, "--apply", "--set", "credit.queue_store=9,9")
+    monkeypatch.setattr("penstock.pipeline.advise.HTTP_PORT", 1)
+    says(f"no answer from {away}: ", "--uri", "amqp://127.0.0.1")
+    says("no samples in the last 600 s", "--uri", "amqp://127.0.0.1", "--set", "credit.queue_store=9,9")
+    monkeypatch.setattr("penstock.spark.advice.clients.ask", lambda site: Clients())
+    says(f"the newest in {tmp_path} is of ")
+    says("no samples in the last 600 s", "--stale")
+
+
+def test_a_wrong_password_is_one_line(tmp_path: Path):
+    with LiveBroker() as broker:
+        url = f"http://guest:wrong@127.0.0.1:{broker.manage()}"
+        with Ledger(tmp_path).writing() as ledger:
+            now = datetime.now(UTC)
+            rows = pa.table({"window": [now], "at": [now], "day": [now.date()]})
+            ledger.commit(None, [ledger_replace("resources", rows)], window_s=10)
+        result = run("--tables", str(tmp_path), "--management", url)
+    assert result.exit_code == 1
+    assert "does not let this user in" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from penstock.spark.advice import change as change_
-from penstock.spark.advice.adviser import FILE, last_change, write
-from penstock.spark.advice.change import apply, measure
+from penstock.spark.advice.applied import BEGUN, FILE, KEPT, TAKEN_BACK, Diary
+from penstock.spark.advice.change import Measurement, apply, is_better, measure, worse
 from penstock.spark.advice.clients import Consuming, Json, Publishing, ask
 from penstock.spark.complaint import Complaint
 
@@ -63,8 +63,14 @@ class Played:
                 "parked_bytes": 161,
             }
             channel: Json = {"id": "channel x", "kind": "channel", "connection": CONNECTION, "unconfirmed": 50}
+            marked: Json = {"stop_count": 800, "resume_count": 600, "stop_bytes": None, "resume_bytes": None}
+            queues: list[Json] = [
+                {"id": "queue a", "kind": "queue", "name": "a", "messages": 30, "consumers": 1, "watermark": marked},
+                {"id": "queue b", "kind": "queue", "name": "b", "messages": 10_000, "consumers": 0},
+            ]
             link: Json = {"in_flight": 10, "in_flight_bytes": 1310}
-            return {"stages": [connection, channel], "links": [link], "store": {"pending_messages": 0}}
+            stages: list[Json] = [connection, channel, *queues]
+            return {"stages": stages, "links": [link], "store": {"pending_messages": 0}}
         if path == ("nodes",):
             return [{"mem_used": 1000}]
         if path == ("settings",):
@@ -80,14 +86,6 @@ class Played:
                     "messages_unconfirmed": 9,
                     "message_stats": {"publish_details": {"rate": 5.0}},
                 }
-            ]
-        if path == ("queues",):
-            marked: Json = {"x-flow-stop-count": 800, "x-flow-resume-count": 600}
-            blocking: Json = {"x-max-length": 1000, "x-overflow": "block-publish"}
-            return [
-                {"name": "a", "vhost": "/", "durable": True, "arguments": marked},
-                {"name": "b", "vhost": "shop", "arguments": {"x-max-length": 5}},
-                {"name": "c", "vhost": "shop", "arguments": {}, "effective_policy_definition": blocking},
             ]
         assert path == ("consumers",)
         return [{"queue": {"name": "a", "vhost": "/"}, "ack_required": True, "prefetch_count": 20}]
@@ -107,8 +105,7 @@ def test_the_running_broker_is_asked_for_windows_prefetches_and_marks():
     clients = ask(Played({}), looks=2, pause_s=0.0)
     assert clients.publishing == (Publishing(CONNECTION, True, 9, 9.0, 161),)
     assert clients.consuming == (Consuming("queue a", True, 20),)
-    assert clients.marks == {"queue a": (800, 600), "queue shop/c": (800, 700)}
-    assert clients.durable == {"queue a"}
+    assert clients.marks == {"queue a": (800, 600)}
     assert clients.settings["credit.queue_store"] == "10,5"
 
 
@@ -129,6 +126,7 @@ def test_what_is_parked_waits_for_its_confirm_too():
     measured = measure(api, 0.01)
     waiting = 50 + 161 / 131
     assert measured.confirm_ms == pytest.approx(1000 * waiting / measured.confirmed)
+    assert measured.held == pytest.approx(30 + 10 + 161 / 131)  # not what nobody consumes
 
 
 def test_a_change_that_makes_it_worse_is_taken_back_unless_told_otherwise():
@@ -138,14 +136,43 @@ def test_a_change_that_makes_it_worse_is_taken_back_unless_told_otherwise():
     assert api.settings["credit.queue_store"] == "10,5"
     assert "the old values are set again: credit.queue_store = 10,5" in change.sentence
     api = Played({"10,5": 100_000.0, "2000,500": 500.0})
-    assert not apply(api, {"credit.queue_store": "2000,500"}, 0.01, rollback=False, settle_s=0.0).rolled_back
+    kept = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, rollback=False, settle_s=0.0)
+    assert not kept.rolled_back
+    assert "That is worse (less throughput), and kept as you said" in kept.sentence
     assert api.settings["credit.queue_store"] == "2000,500"
+
+
+def test_a_change_is_not_blamed_for_a_machine_that_became_busier():
+    api = Played({"10,5": 100_000.0, "2000,500": 100_000.0})
+
+    def busier(what: str, done: float, whole: float) -> None:
+        api.rates = dict.fromkeys(api.rates, 100_000.0 if what == "before" else 5000.0)
+
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=1.0, watch=busier, settle_s=0.0)
+    assert not change.rolled_back
+    assert "it was not the settings, which are set again" in change.sentence
+    assert change.worse == ""
+    assert [value for _, value in api.put_values] == ["2000,500", "10,5", "2000,500"]
+
+
+def test_worse_and_better_are_told_by_what_was_asked_for():
+    before = Measurement(10.0, 1000.0, 1000.0, 0.0, 50.0, 0.0, 20_000.0, 0.0, 10**8, 0)
+    slower, fuller = replace(before, confirm_ms=80.0), replace(before, held=40_000.0)
+    assert worse("latency", before, slower) == "messages take longer"
+    assert worse("memory", before, fuller) == "more messages held"
+    assert worse("throughput", before, slower) == worse("latency", before, fuller) == ""
+    assert worse("memory", before, replace(before, throughput=900.0)) == "less throughput"
+    assert is_better("latency", slower, before)
+    assert is_better("memory", fuller, before)
+    assert not is_better("throughput", slower, before)
+    assert not is_better("latency", before, before)
+    assert is_better("balanced", before, replace(before, throughput=1500.0))
 
 
 def test_what_was_set_before_a_refusal_or_an_interruption_is_set_back():
     api = Played({"10,5": 100_000.0, "2000,500": 100_000.0}, refuses="credit.channel_queue")
     with pytest.raises(Complaint, match="refused"):
-        apply(api, {"credit.queue_store": "2000,500", "credit.channel_queue": "9,9"}, 0.01, settle_s=0.0)
+        apply(api, {"credit.queue_store": "2000,500", "credit.channel_queue": "9,9"}, measure_s=0.01, settle_s=0.0)
     assert api.settings == {"credit.queue_store": "10,5", "credit.channel_queue": "400,200"}
 
     def interrupt(what: str, done: float, whole: float) -> None:
@@ -153,20 +180,46 @@ def test_what_was_set_before_a_refusal_or_an_interruption_is_set_back():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        apply(api, {"credit.queue_store": "2000,500"}, 0.01, watch=interrupt, settle_s=0.0)
+        apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, watch=interrupt, settle_s=0.0)
     assert api.settings["credit.queue_store"] == "10,5"
 
 
-def test_what_cannot_be_set_back_is_named_and_the_others_are_set_back():
+def test_what_cannot_be_set_back_is_named_and_undone_later_by_one_command(tmp_path: Path):
     wanted = {"credit.queue_store": "2000,500", "credit.channel_queue": "9,9"}
     api = Played({"10,5": 100_000.0, "2000,500": 500.0})
+    diary = Diary(tmp_path)
 
     def stick(what: str, done: float, whole: float) -> None:
+        assert (
+            diary.changes()[-1].state == BEGUN if what == "after" else diary.changes() == []
+        )  # noted before it is set
         api.stuck = "credit.queue_store" if what == "after" else ""
 
-    with pytest.raises(Complaint, match=r"not set back, so set them yourself: credit.queue_store = 10,5 \(stuck\)"):
-        apply(api, wanted, 0.01, watch=stick, settle_s=0.0)
+    with pytest.raises(Complaint, match=r"stuck; not set back: credit.queue_store = 10,5\. .* advise --undo"):
+        apply(api, wanted, measure_s=0.01, watch=stick, settle_s=0.0, diary=diary)
     assert api.settings == {"credit.queue_store": "2000,500", "credit.channel_queue": "400,200"}
+    assert any("was never measured to its end" in note for note in diary.notes({}))
+    api.stuck = ""
+    said = diary.undo(api)
+    assert "credit.queue_store = 10,5 again, instead of 2000,500; credit.channel_queue is 400,200 already" in said
+    assert api.settings["credit.queue_store"] == "10,5"
+    with pytest.raises(Complaint, match="nothing to undo"):
+        diary.undo(api)
+
+
+def test_changes_are_undone_one_by_one_and_what_somebody_else_set_is_left_alone(tmp_path: Path):
+    api = Played({"10,5": 1000.0, "20,10": 2000.0, "40,20": 100.0, "2000,500": 3000.0})
+    diary = Diary(tmp_path)
+    for value in ("20,10", "40,20", "2000,500"):
+        apply(api, {"credit.queue_store": value}, measure_s=0.01, settle_s=0.0, diary=diary)
+    assert [one.state for one in diary.changes()] == [KEPT, TAKEN_BACK, KEPT]
+    (note,) = diary.notes({"credit.queue_store": "40,20"})
+    assert "were tried" in note
+    assert "That is worse" in note
+    assert "credit.queue_store = 20,10 again" in diary.undo(api)
+    api.settings["credit.queue_store"] = "7,7"
+    assert "credit.queue_store is 7,7, which is not from here: left alone" in diary.undo(api)
+    assert api.settings["credit.queue_store"] == "7,7"
 
 
 def test_without_load_nothing_is_set():
@@ -176,10 +229,14 @@ def test_without_load_nothing_is_set():
     assert api.put_values == []
 
 
-def test_samples_from_before_a_change_do_not_count_and_a_file_that_is_not_ours_says_nothing(tmp_path: Path):
-    assert last_change(tmp_path) is None
-    write(tmp_path, {"applied": {"at_ms": 1_794_835_366_000}})
-    assert last_change(tmp_path) == datetime.fromtimestamp(1_794_835_366, UTC)
-    for text in ("", "[]", "{}", '{"applied": {}}', '{"applied": {"at_ms": "soon"}}'):
+def test_when_settings_were_changed_is_known_and_a_file_that_is_not_ours_says_nothing(tmp_path: Path):
+    diary = Diary(tmp_path)
+    assert diary.last_touch() is None
+    diary.begin({"credit.queue_store": "2000,500"}, {"credit.queue_store": "10,5"})
+    first = diary.last_touch()
+    assert first is not None
+    diary.end(KEPT)
+    assert diary.last_touch() == first
+    for text in ("", "[]", "{}", '{"changes": [{}]}', '{"changes": [{"at_ms": "soon"}]}'):
         (tmp_path / FILE).write_text(text)
-        assert last_change(tmp_path) is None
+        assert diary.last_touch() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from penstock.spark.advice import observed as observed_
 from penstock.spark.advice import words
 from penstock.spark.advice.clients import Clients, Consuming, Publishing
 from penstock.spark.advice.grid import changed, distance, grid, knobs_of, numbers
-from penstock.spark.advice.load import load_of, settings_of
+from penstock.spark.advice.load import Model, check_given, load_of, settings_of, tuned
 from penstock.spark.advice.observed import Held, observe
 from penstock.spark.advice.rank import Candidate, allowed, best, doublings, front, gain, is_better, mean
 from penstock.spark.advice.sweep import Trial, without_growth
@@ -92,8 +93,23 @@ def test_a_knob_that_cannot_matter_is_left_alone():
     assert knobs_of(large, Settings()).byte_hops == ("reader_channel_bytes", "channel_queue_bytes", "queue_store_bytes")
 
 
+def test_no_credit_of_a_few_messages_is_tried_that_is_not_there_already():
+    for settings in grid(PERSISTENT, Settings(reader_channel="20,10"), 1000):
+        for hop in ("reader_channel", "channel_queue", "queue_store"):
+            value = getattr(settings, hop)
+            assert numbers(value)[0] >= 100 or value == "20,10"
+
+
+def test_credit_in_bytes_is_tried_in_bytes():
+    large = Load(Publishers(body_bytes=1_000_000), Consumers(count=0))
+    for current in (Settings(), Settings(reader_channel_bytes="0,0")):  # 0,0: no bound
+        tried = {numbers(one.reader_channel_bytes)[0] for one in grid(large, current, 100)}
+        assert {1_000_000, 4_200_000, 67_000_000} <= tried
+        assert min(tried - {0}) >= 1_000_000
+
+
 def test_one_knob_alone_comes_before_several_at_once():
-    few = grid(PERSISTENT, Settings(), 100)
+    few = grid(PERSISTENT, Settings(), 90)
     assert all(len(changed(settings, Settings())) <= 1 for settings in few)
 
 
@@ -149,6 +165,15 @@ def test_a_goal_chooses_along_the_front():
     assert best("throughput", [current], current, 1e9) is current
 
 
+def test_what_little_is_left_to_gain_is_not_worth_the_smallest_credit():
+    current = Candidate(Settings(reader_channel="50000,25000"), outcome(p99_ms=2700))
+    large, usual, least = (
+        Candidate(Settings(reader_channel=one), outcome(p99_ms=p99_ms))
+        for one, p99_ms in (("6400,3200", 1080), ("1600,800", 900), ("100,50", 826))
+    )
+    assert best("latency", [current, large, usual, least], current, 1e9) is usual
+
+
 def test_who_asks_for_latency_does_not_pay_with_throughput():
     assert not allowed("latency", outcome(throughput=900), outcome(), 1e9)
     assert allowed("throughput", outcome(throughput=900), outcome(), 1e9)
@@ -171,6 +196,20 @@ def test_several_runs_of_one_setting_become_one():
 def test_what_piles_up_in_a_queue_without_consumers_is_not_laid_at_a_settings_door():
     grown = outcome(throughput=1000, p99_ms=10, memory_bytes=round(1000 * 131 / 0.75) + 5000)
     assert without_growth(grown, PERSISTENT).memory_bytes == pytest.approx(5000, abs=2)
+
+
+def test_a_queue_at_its_marks_would_be_at_other_marks_if_they_were_other():
+    load = Load(Publishers(window=500), Consumers(message_us=50.0, prefetch=100, wake=10), backlog=40_000)
+    high, low = Settings(stop=40_000, resume=35_000), Settings(stop=1000, resume=875)
+    model = Model(Plant(), load, high, 0.0, ())
+    assert model.full
+    assert not replace(model, load=replace(load, backlog=100)).full
+    trial = Trial(Plant(), load, 0.2, pace=19_000.0)
+    before, after = trial.outcome(high), trial.outcome(low)
+    assert after.memory_bytes < before.memory_bytes / 5
+    assert after.throughput > before.throughput * 0.9
+    few = trial.outcome(replace(low, prefetch=8))  # with fewer messages than it acks at once, nothing would ever go on
+    assert few.throughput > before.throughput * 0.5
 
 
 def test_a_trial_travels_to_executors_and_says_there_what_it_says_here():
@@ -275,6 +314,23 @@ def test_tables_tell_who_published_how_fast_and_what_held_it_back():
     assert observed.held[0].share == pytest.approx(0.93)
 
 
+def test_seconds_are_those_in_which_something_went_on_whether_samples_are_late_or_rare():
+    tables = loaded(0.5)
+    for row in tables.tables["samples"]:  # every 1.5 s
+        row["at"] = START + (row["at"] - START) * 1.5
+        row["interval_s"] = row["interval_s"] and 1.5
+    late = observe(tables, 600)
+    assert late.throughput == pytest.approx(1000)
+    assert late.publishing == pytest.approx(1)
+    for row in tables.tables["samples"]:  # 1500 messages in a second, eight seconds of nothing
+        row["at"] = START + (row["at"] - START) * 6
+        row["interval_s"] = row["interval_s"] and 9.0
+        row["received_rate"] /= 6
+    rare = observe(tables, 600)
+    assert rare.throughput == pytest.approx(1500)
+    assert rare.publishing == pytest.approx(1)
+
+
 def test_of_more_rows_than_fit_the_newest_count(monkeypatch: pytest.MonkeyPatch):
     tables = loaded()
     tables.tables["samples"].reverse()
@@ -332,7 +388,38 @@ def test_consumers_that_always_found_something_are_as_slow_as_they_were():
     known = Clients(consuming=(Consuming("queue orders", True, 10),))
     load, _ = load_of(observe(tables, 600), known)
     assert (load.consumers.count, load.consumers.prefetch, load.consumers.ack_batch) == (4, 10, 2)
+    assert (load.consumers.chunk, load.consumers.wake) == (2, 1)
     assert load.consumers.message_us == pytest.approx(5000)
+    for row in tables.tables["samples"]:
+        row["messages"] = 81_000
+    many, _ = load_of(observe(tables, 600), Clients(consuming=(Consuming("queue orders", True, 20_000),)))
+    assert (many.consumers.message_us, many.backlog) == (load.consumers.message_us, 1000)
+    (said,) = words.small_prefetch(Model(Plant(), load, Settings(), 0.0, ()))
+    assert "with a prefetch of 10" in said
+
+
+def test_of_the_time_that_a_message_takes_a_consumer_the_way_to_the_broker_is_not_its_own():
+    rate = 20_000.0
+    slow = Consumers(message_us=1e6 / rate, prefetch=4, ack_batch=1, wake=2)
+    load = Load(Publishers(lead_max=20_000), slow, backlog=10_000)
+    observed = replace(observe(loaded(0.0), 600), throughput=rate, delivered=rate, cpu_us=0.0)
+    model = tuned(Plant(), load, Settings(prefetch=4), observed)
+    assert model.error < 0.1
+    assert model.load.consumers.message_us < slow.message_us * 0.8
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("credit.prefetch", "5", "credit.prefetch is no setting that advice knows: there are credit.reader_channel, "),
+        ("faults.queue_delay_us", "soon", "faults.queue_delay_us: 'soon' is no number from 0 on"),
+        ("limits.parked_bytes", "-1", "limits.parked_bytes: '-1' is no number from 0 on"),
+        ("credit.queue_store_bytes", "much", "credit.queue_store"),
+    ],
+)
+def test_what_a_user_says_is_set_must_be_a_setting(name: str, value: str, said: str):
+    with pytest.raises(Complaint, match="^" + re.escape(said)):
+        check_given({name: value})
 
 
 def test_a_credit_that_the_broker_would_refuse_is_one_line():

@@ -13,4 +13,5 @@ nothing helps.  Upstream: pipeline/advise.py.  Downstream: the ledger's tables, 
     words.py     why, in a sentence; what credit cannot cure
     adviser.py   all of it in order, and the result as one document
     change.py    a setting put to use, and what came of it
+    applied.py   what was set, noted before it is, and set back by one command
 """

@@ -7,12 +7,10 @@ Upstream: pipeline/advise.py.  Downstream: the modules beside it. Not here: the 
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +18,12 @@ from pyspark.sql import SparkSession
 
 from penstock.flow.twin import Outcome, Settings, fit
 from penstock.spark.advice import words
+from penstock.spark.advice.applied import write_json
 from penstock.spark.advice.clients import Clients
 from penstock.spark.advice.grid import changed, grid
 from penstock.spark.advice.load import Model, load_of, settings_of, short_s, throughput_of, tuned
 from penstock.spark.advice.observed import Observed, Tables, observe
-from penstock.spark.advice.rank import ERROR, GOALS, Candidate, best, front, gain, is_better
+from penstock.spark.advice.rank import ERROR, GOALS, Candidate, allowed, best, front, gain, is_better
 from penstock.spark.advice.sweep import Trial, sweep
 
 FILE: Final = "advice.json"
@@ -60,6 +59,7 @@ class Advice:
     model: Model
     current: Candidate
     options: tuple[Option, ...]
+    applies: Candidate | None  # the best of what the broker itself can set; None: that is no better
     sentence: str
     cures: tuple[str, ...]
     tried: int
@@ -71,13 +71,10 @@ class Advice:
 
     @property
     def to_apply(self) -> dict[str, str]:
-        """Of the best option what the broker itself can set; the rest is clients' and policies' matter."""
-        if not self.options:
-            return {}
-        names = self.options[0].settings
-        return {name: value for name, value in names.items() if name.startswith("credit.")}
+        """What the broker itself can set, by the names that people set it with."""
+        return words.named(self.applies.settings, self.current.settings) if self.applies is not None else {}
 
-    def document(self, note: str = "") -> dict[str, object]:
+    def document(self, notes: Sequence[str] = ()) -> dict[str, object]:
         """As JSON has it: for --json, the terminal, the report and the page."""
         return {
             "made_ms": self.made_ms,
@@ -95,6 +92,7 @@ class Advice:
                 }
                 for one in self.options
             ],
+            "applies": {"settings": self.to_apply, **predicted(self.applies.outcome)} if self.applies else None,
             "current": {
                 "settings": credit_settings(self.current.settings),
                 **predicted(self.current.outcome),
@@ -110,7 +108,7 @@ class Advice:
                 "memory_bytes": self.observed.memory_used,
             },
             "cures": list(self.cures),
-            "notes": [*self.model.notes, *([note] if note else [])],
+            "notes": [*self.model.notes, *notes],
             "simulated": self.tried,
             "error": round(self.error, 4),
             "seconds": round(self.seconds, 1),
@@ -157,9 +155,11 @@ def advise(
     began = time.monotonic()
     observed, model, tell = study.observed, study.model, say or _silent
     all_settings = grid(model.load, model.settings, max(2, count))
-    short = Trial(model.plant, model.load, short_s(model.plant, model.load))
+    pace = observed.delivered if model.full else 0.0
+    short = Trial(model.plant, model.load, short_s(model.plant, model.load), pace=pace)
     tried = sweep(spark, short, all_settings, lambda done, whole: tell("settings", done, whole))
-    chosen, current = _finals(spark, model, tried, goal, observed.memory_room, tell)
+    long = replace(short, seconds=LONG * short.seconds, seeds=SEEDS)
+    chosen, applies, current = _finals(spark, long, tried, goal, observed.memory_room, tell)
     measured = throughput_of(model.load, observed)
     model = replace(model, error=abs(current.outcome.throughput / measured - 1.0) if measured else 0.0)
     error = max(ERROR, model.error)
@@ -174,17 +174,19 @@ def advise(
         model=model,
         current=current,
         options=tuple(options),
+        applies=applies if options and is_better(goal, applies.outcome, current.outcome, error) else None,
         sentence=options[0].why if options else sentence,
-        cures=tuple(words.cures(observed, reached, study.settings)),
+        cures=(*words.cures(observed, reached, study.settings), *words.small_prefetch(model)),
         tried=len(tried),
         seconds=time.monotonic() - began,
     )
 
 
 def _finals(
-    spark: SparkSession, model: Model, tried: Sequence[Candidate], goal: str, memory_room: float, tell: Said
-) -> tuple[dict[str, Candidate], Candidate]:
-    """The best for each goal, the asked one first, after a second and longer look; and the current setting's."""
+    spark: SparkSession, long: Trial, tried: Sequence[Candidate], goal: str, memory_room: float, tell: Said
+) -> tuple[dict[str, Candidate], Candidate, Candidate]:
+    """The best for each goal, the asked one first, after a second and longer look; the best of what the broker itself
+    can set; and the current setting's."""
     current = tried[0]
     goals = [goal, *(other for other in GOALS if other != goal)]
     ranked = sorted(front(tried, current.settings), key=lambda one: -gain(goal, one.outcome, current.outcome))
@@ -192,19 +194,35 @@ def _finals(
     for one in goals:  # the best of each goal by the first look, then the others of the front
         found = best(one, tried, current, memory_room)
         picked.setdefault(found.settings, found)
+    found = best(goal, _own(tried, current), current, memory_room)
+    picked.setdefault(found.settings, found)
     for candidate in ranked[: FINALISTS - len(picked)]:
         picked.setdefault(candidate.settings, candidate)
-    long = Trial(model.plant, model.load, LONG * short_s(model.plant, model.load), SEEDS)
     finalists = sweep(spark, long, list(picked), lambda done, whole: tell("finalists", done, whole))
     current = finalists[0]
     kept = front(finalists, current.settings)
     chosen = {one: best(one, kept, current, memory_room) for one in goals}
-    chosen[goal] = _simpler(spark, long, chosen[goal], current, goal, tell)
-    return chosen, current
+    applies = best(goal, _own(finalists, current), current, memory_room)
+    is_one = applies is chosen[goal]
+    chosen[goal] = _simpler(spark, long, chosen[goal], current, goal, memory_room, tell)
+    if not is_one:
+        applies = _simpler(spark, long, applies, current, goal, memory_room, tell)
+    return chosen, chosen[goal] if is_one else applies, current
+
+
+def _own(candidates: Sequence[Candidate], current: Candidate) -> list[Candidate]:
+    """Those that change nothing but what the broker itself can set."""
+    return [one for one in candidates if not set(changed(one.settings, current.settings)) & set(ONLY_ADVISED)]
 
 
 def _simpler(
-    spark: SparkSession, trial: Trial, chosen: Candidate, current: Candidate, goal: str, tell: Said
+    spark: SparkSession,
+    trial: Trial,
+    chosen: Candidate,
+    current: Candidate,
+    goal: str,
+    memory_room: float,
+    tell: Said,
 ) -> Candidate:
     """Without the changes that bring nothing."""
     now = current.outcome
@@ -215,10 +233,12 @@ def _simpler(
             for group in dict.fromkeys(groups)
         ]
         found = sweep(spark, trial, back, lambda done, whole: tell("simpler ones", done, whole))
-        first = max(found, key=lambda one: gain(goal, one.outcome, now))
-        if gain(goal, first.outcome, now) < gain(goal, chosen.outcome, now) - SLACK:
+        least = gain(goal, chosen.outcome, now) - SLACK
+        fit = [one for one in found if allowed(goal, one.outcome, now, memory_room)]
+        as_good = [one for one in fit if gain(goal, one.outcome, now) >= least]
+        if not as_good:
             break
-        chosen = first
+        chosen = max(as_good, key=lambda one: gain(goal, one.outcome, now))
     return chosen
 
 
@@ -276,25 +296,9 @@ def scenario(advice: Advice) -> str:
     )
 
 
-def write(root: Path, document: Mapping[str, object]) -> Path:
-    """ROOT/advice.json, whole or not at all: the report and the page read it at any moment."""
-    path = root / FILE
-    fresh = root / f".{FILE}.{os.getpid()}"
-    with fresh.open("w", encoding="utf-8") as file:
-        json.dump(document, file, ensure_ascii=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    return path
-
-
-def last_change(root: Path) -> datetime | None:
-    """When advice last changed settings here: what was measured before that was measured with others."""
-    try:
-        applied = json.loads((root / FILE).read_bytes()).get("applied")
-        return datetime.fromtimestamp(applied["at_ms"] / 1000, UTC) if applied else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # no advice yet, or not ours: then nothing is known of a change
+def write(root: Path, document: Mapping[str, object]) -> None:
+    """ROOT/advice.json: the report and the page read it."""
+    write_json(root / FILE, document)
 
 
 def _silent(what: str, done: int, whole: int) -> None:

@@ -1,8 +1,9 @@
 """Change: settings put to use on the running broker, what they did by measurement, and back again if that was worse.
 
-Counters are read over HTTP before and after, for as long each. The old values are set again if throughput fell, if a
-setting was refused half-way, or if somebody interrupts: what was not seen to help does not stay.
-Upstream: pipeline/advise.py.  Downstream: the broker's HTTP API.
+Counters are read over HTTP before and after, for as long each. Worse is less throughput, or more of what the goal
+wants less of. The old values are set again then, and measured again: on a busy machine it may have been no fault of the
+settings. They are set again, too, if a setting was refused half-way, or if somebody interrupts.
+Upstream: pipeline/advise.py.  Downstream: the broker's HTTP API; applied.py, which is told before anything is set.
 Not here: which settings (adviser.py); what clients and policies set (prefetch, watermarks): that is advised only.
 """
 
@@ -13,14 +14,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.spark.advice.clients import Api, Json, Row
+from penstock.spark.advice.applied import KEPT, TAKEN_BACK, Diary, now_ms, shown
+from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of, value_of
 from penstock.spark.advice.words import bytes_in_words
 from penstock.spark.complaint import Complaint
 
 WORSE: Final = 0.05  # throughput that may be lost before it counts as worse: two measurements differ as much
+NOISE: Final = 0.1  # the same for times and for what is held: they are means of a few looks
+HELD_GRAIN: Final = 1000.0  # messages; fewer are gone between two looks
+TIME_GRAIN_MS: Final = 1.0
 LOOK_S: Final = 0.5
 SETTLE_S: Final = 1.0  # after a change, until what was under way is through
 MESSAGES_MIN: Final = 100  # of fewer no rate is told
+UNDO: Final = "penstock pipeline advise --undo"
 
 Watch = Callable[[str, float, float], None]  # what is measured, seconds so far, all
 
@@ -34,23 +40,38 @@ class Measurement:
     confirmed: float
     delivered: float
     confirm_ms: float  # mean time to a confirm, by what waits for one (Little's law); 0: no confirms
+    stay_ms: float  # mean time in the broker until a delivery is done with, by what it holds; 0: no deliveries
+    held: float  # messages inside, as a mean: parked, under way, in queues that somebody consumes
     blocked: float  # part of the time that publishing connections were blocked, as a mean
     memory_bytes: int  # of the broker's process, at the end
     messages: int  # in all queues, at the end
+
+    @property
+    def waits_ms(self) -> float:
+        """What is a message's latency: until its confirm, or where there are none until it is delivered."""
+        return self.confirm_ms or self.stay_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     settings: dict[str, str]
     old: dict[str, str]
+    goal: str
     before: Measurement
     after: Measurement
     rolled_back: bool
     at_ms: int  # when the settings were last changed
+    again: Measurement | None = None  # with the old values once more, if it seemed to be worse
 
     @property
     def ratio(self) -> float:
         return self.after.throughput / self.before.throughput
+
+    @property
+    def worse(self) -> str:
+        """What became worse; empty if nothing did."""
+        seemed = worse(self.goal, self.before, self.after)
+        return seemed if self.again is None or self.rolled_back else ""
 
     @property
     def sentence(self) -> str:
@@ -61,55 +82,116 @@ class Change:
             f"({100 * (self.ratio - 1):+.0f} %)"
         ]
         if before.confirm_ms and after.confirm_ms:
-            parts.append(f"confirms after {before.confirm_ms:.3g} ms before, {after.confirm_ms:.3g} ms after (means)")
+            parts.append(f"confirms after {_ms(before.confirm_ms)} before, {_ms(after.confirm_ms)} after (means)")
+        if before.delivered and after.delivered:
+            parts.append(f"messages stay {_ms(before.stay_ms)} before, {_ms(after.stay_ms)} after (means)")
+        parts.append(f"{before.held:,.0f} messages held before, {after.held:,.0f} after")
         parts.append(f"publishers blocked {100 * before.blocked:.0f} % before, {100 * after.blocked:.0f} % after")
         more = after.memory_bytes - before.memory_bytes
         parts.append(f"the process uses {bytes_in_words(abs(more))} {'more' if more >= 0 else 'less'}")
-        said = "Measured: " + "; ".join(parts) + "."
+        return f"Measured: {'; '.join(parts)}. {self._verdict()}".rstrip()
+
+    def _verdict(self) -> str:
+        if self.again is not None and not self.rolled_back:
+            return (
+                f"That seemed worse, but with the old values it was {self.again.throughput:,.0f} messages a second "
+                f"then: it was not the settings, which are set again; back with: {UNDO}"
+            )
         if self.rolled_back:
-            said += " That is worse, so the old values are set again: " + shown(self.old) + "."
-        return said
+            return f"That is worse ({self.worse}), so the old values are set again: {shown(self.old)}."
+        if self.worse:
+            return f"That is worse ({self.worse}), and kept as you said; back with: {UNDO}"
+        if not is_better(self.goal, self.before, self.after):
+            return f"That is no better than before; back with: {UNDO}"
+        return ""
 
     def document(self) -> dict[str, object]:
         return {
-            "measured": {"before": asdict(self.before), "after": asdict(self.after)},
+            "measured": {
+                "before": asdict(self.before),
+                "after": asdict(self.after),
+                "again": asdict(self.again) if self.again is not None else None,
+            },
             "applied": {
                 "settings": self.settings,
                 "old": self.old,
                 "rolled_back": self.rolled_back,
+                "worse": self.worse,
                 "at_ms": self.at_ms,
                 "sentence": self.sentence,
             },
         }
 
 
+def worse(goal: str, before: Measurement, after: Measurement) -> str:
+    """In what it is worse, of what counts for the goal, by more than two measurements differ; empty: in nothing."""
+    if after.throughput < before.throughput * (1.0 - WORSE):
+        return "less throughput"
+    if goal == "latency" and _is_more(before.waits_ms, after.waits_ms, TIME_GRAIN_MS):
+        return "messages take longer"
+    if goal == "memory" and _is_more(before.held, after.held, HELD_GRAIN):
+        return "more messages held"
+    return ""
+
+
+def is_better(goal: str, before: Measurement, after: Measurement) -> bool:
+    """In the goal's own figure, by more than two measurements differ."""
+    if goal == "memory":
+        return _is_more(after.held, before.held, HELD_GRAIN)
+    faster = after.throughput > before.throughput * (1.0 + WORSE)
+    sooner = _is_more(after.waits_ms, before.waits_ms, TIME_GRAIN_MS)
+    return {"throughput": faster, "latency": sooner}.get(goal, faster or sooner)
+
+
+def _is_more(before: float, after: float, grain: float) -> bool:
+    return after - before > max(NOISE * before, grain)
+
+
 def apply(
     api: Api,
     wanted: Mapping[str, str],
+    goal: str = "throughput",
     measure_s: float = 10.0,
     rollback: bool = True,
     watch: Watch | None = None,
     settle_s: float = SETTLE_S,
+    diary: Diary | None = None,
 ) -> Change:
-    """Measure, set, measure again; and set back what did not help."""
+    """Measure, set, measure again; and set back what made it worse."""
     old = {name: value_of(api, name) for name in wanted}
     before = measure(api, measure_s, watch, "before")
     if before.throughput * before.seconds < MESSAGES_MIN:
         raise Complaint("nothing is published at the moment, so no change could be measured: nothing was set")
+    if diary is not None:
+        diary.begin(wanted, old)
+    back, again = False, None
     try:
-        for name, value in wanted.items():
-            api.put("settings", name, body={"value": value})
-        at_ms = _now_ms()
+        put_all(api, wanted)
+        at_ms = now_ms()
         time.sleep(settle_s)
         after = measure(api, measure_s, watch, "after")
+        if rollback and worse(goal, before, after):
+            put_all(api, old)
+            time.sleep(settle_s)
+            again = measure(api, measure_s, watch, "again")
+            back = again.throughput * again.seconds < MESSAGES_MIN or bool(worse(goal, again, after))
+            if not back:
+                put_all(api, wanted)
+            at_ms = now_ms()
     except BaseException:
         restore(api, old)
+        if diary is not None:
+            diary.end(TAKEN_BACK)
         raise
-    worse = rollback and after.throughput < before.throughput * (1.0 - WORSE)
-    if worse:
-        restore(api, old)
-        at_ms = _now_ms()
-    return Change(dict(wanted), old, before, after, worse, at_ms)
+    change = Change(dict(wanted), old, goal, before, after, back, at_ms, again)
+    if diary is not None:
+        diary.end(TAKEN_BACK if back else KEPT, change.sentence)
+    return change
+
+
+def put_all(api: Api, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        api.put("settings", name, body={"value": value})
 
 
 def restore(api: Api, old: Mapping[str, str]) -> None:
@@ -122,17 +204,16 @@ def restore(api: Api, old: Mapping[str, str]) -> None:
             left[name] = error
     if left:
         why = next(iter(left.values()))
-        raise Complaint(f"not set back, so set them yourself: {shown({name: old[name] for name in left})} ({why})")
-
-
-def value_of(api: Api, name: str) -> str:
-    return str(_object(api.get("settings", name))["value"])
+        raise Complaint(
+            f"{why}; not set back: {shown({name: old[name] for name in left})}. A broker that has stopped forgets "
+            f"what was set while it ran; on one that runs on, set it back with: {UNDO}"
+        )
 
 
 def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = "") -> Measurement:
     """Counters at the beginning and at the end; what has no counter, looked at in between."""
     began, first = time.monotonic(), _counters(api)
-    unconfirmed: list[float] = []
+    looks: list[tuple[float, float]] = []
     while True:
         passed = time.monotonic() - began
         if watch is not None:
@@ -140,38 +221,33 @@ def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = ""
         if passed >= seconds:
             break
         time.sleep(min(LOOK_S, seconds - passed))
-        unconfirmed.append(_unconfirmed(api))
+        flow = object_of(api.get("flow"))
+        looks.append((_unconfirmed(flow), _held(flow)))
     last, passed = _counters(api), time.monotonic() - began
     rates = {name: max(0.0, last[name] - first[name]) / passed for name in ("publish", "confirm", "deliver_get")}
-    waiting = sum(unconfirmed) / len(unconfirmed) if unconfirmed else 0.0
+    waiting, held = (sum(counts) / len(looks) for counts in zip(*looks, strict=True)) if looks else (0.0, 0.0)
     return Measurement(
         seconds=passed,
         throughput=rates["publish"],
         confirmed=rates["confirm"],
         delivered=rates["deliver_get"],
         confirm_ms=1000 * waiting / rates["confirm"] if rates["confirm"] else 0.0,
+        stay_ms=1000 * held / rates["deliver_get"] if rates["deliver_get"] else 0.0,
+        held=held,
         blocked=_blocked(first, last, passed),
         memory_bytes=int(last["memory"]),
         messages=int(last["messages"]),
     )
 
 
-def _now_ms() -> int:
-    return round(time.time() * 1000)
-
-
-def shown(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in settings.items())
-
-
 def _counters(api: Api) -> dict[str, float]:
-    overview, flow = _object(api.get("overview")), _object(api.get("flow"))
+    overview, flow = object_of(api.get("overview")), object_of(api.get("flow"))
     totals, stats = overview.get("queue_totals"), overview.get("message_stats")
     found = {name: _number(stats, name) for name in ("publish", "confirm", "deliver_get")}
     found["messages"] = _number(totals, "messages")
     nodes = api.get("nodes")
     found["memory"] = _number(nodes[0], "mem_used") if isinstance(nodes, list) and nodes else 0.0
-    for stage in _rows(flow.get("stages")):
+    for stage in rows_of(flow.get("stages")):
         if stage.get("kind") == "connection":
             found[f"blocked {stage['id']}"] = _number(stage, "blocked_s")
             found[f"sent {stage['id']}"] = _number(stage, "sent")
@@ -188,29 +264,36 @@ def _blocked(first: Mapping[str, float], last: Mapping[str, float], seconds: flo
     return min(1.0, max(0.0, sum(shares) / len(shares))) if shares else 0.0
 
 
-def _unconfirmed(api: Api) -> float:
+def _unconfirmed(flow: Row) -> float:
     """Messages that wait for their confirm: those that channels have, and those that their connections have parked."""
-    flow = _object(api.get("flow"))
-    stages, links = _rows(flow.get("stages")), _rows(flow.get("links"))
+    stages = rows_of(flow.get("stages"))
     channels = [(one.get("connection"), _number(one, "unconfirmed")) for one in stages]
     publishing = {connection for connection, unconfirmed in channels if unconfirmed}
-    sizes = [(_number(one, "in_flight"), _number(one, "in_flight_bytes")) for one in links]
-    sizes.append((_number(flow.get("store"), "pending_messages"), _number(flow.get("store"), "pending_bytes")))
-    messages = sum(count for count, _ in sizes)
     parked = sum(_number(one, "parked_bytes") for one in stages if one.get("id") in publishing)
-    return sum(unconfirmed for _, unconfirmed in channels) + (
-        parked * messages / sum(size for _, size in sizes) if messages else 0.0
-    )
+    return sum(unconfirmed for _, unconfirmed in channels) + _messages(flow, parked)
 
 
-def _object(value: Json) -> Row:
-    if not isinstance(value, dict):
-        raise Complaint("the answer is not an object: is this a broker's HTTP API?")
-    return value
+def _held(flow: Row) -> float:
+    """Messages inside the broker. What is on its way to the store is in its queue, too; what piles up in a queue that
+    nobody consumes is nobody's delay."""
+    stages = rows_of(flow.get("stages"))
+    consumed = [one for one in stages if one.get("name") != STREAM_OF_EVENTS and _number(one, "consumers")]
+    queued = sum(_number(one, "messages") for one in consumed)
+    links = [one for one in rows_of(flow.get("links")) if one.get("hop") != "queue_store"]
+    parked = sum(_number(one, "parked_bytes") for one in stages)
+    return queued + sum(_number(one, "in_flight") for one in links) + _messages(flow, parked)
 
 
-def _rows(value: Json) -> list[Row]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+def _messages(flow: Row, size: float) -> float:
+    """How many messages so many bytes are, by those that are under way."""
+    pairs = [(_number(one, "in_flight"), _number(one, "in_flight_bytes")) for one in rows_of(flow.get("links"))]
+    pairs.append((_number(flow.get("store"), "pending_messages"), _number(flow.get("store"), "pending_bytes")))
+    messages, bytes_ = (sum(column) for column in zip(*pairs, strict=True))
+    return size * messages / bytes_ if bytes_ else 0.0
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def _number(value: Json, name: str) -> float:

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from penstock.spark.complaint import Complaint
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Row = dict[str, Json]
 
@@ -52,22 +54,24 @@ class Clients:
     settings: dict[str, str] = field(default_factory=dict)  # of the broker, by their names
     publishing: tuple[Publishing, ...] = ()
     consuming: tuple[Consuming, ...] = ()
-    durable: frozenset[str] = frozenset()  # queues, by their stages' names
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)  # queue -> stop, resume, in messages
 
 
 def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
     """What the broker says now."""
-    settings = {str(row["name"]): str(row["value"]) for row in _rows(api.get("settings"))}
+    settings = {str(row["name"]): str(row["value"]) for row in rows_of(api.get("settings"))}
     seen: dict[str, list[int]] = {}
     parked: dict[str, int] = {}
     confirms: dict[str, tuple[str, bool]] = {}
+    marks: dict[str, tuple[int, int]] = {}
     for look in range(looks):
         if look:
             time.sleep(pause_s)
-        for connection, size in _parked(api.get("flow")):
+        flow = api.get("flow")
+        marks |= _marks(flow)
+        for connection, size in _parked(flow):
             parked[connection] = max(size, parked.get(connection, 0))
-        for row in _rows(api.get("channels")):
+        for row in rows_of(api.get("channels")):
             rates = row.get("message_stats")
             details = rates.get("publish_details") if isinstance(rates, dict) else None
             if not isinstance(details, dict) or not details.get("rate"):
@@ -75,16 +79,14 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
             name = str(row["name"])
             seen.setdefault(name, []).append(_whole(row.get("messages_unconfirmed")))
             confirms[name] = ("connection " + name.rpartition(" (")[0], bool(row.get("confirm")))
-    queues = [row for row in _rows(api.get("queues")) if row.get("name") != STREAM_OF_EVENTS]
     return Clients(
         settings=settings,
         publishing=tuple(
             Publishing(*confirms[name], max(counts), sum(counts) / len(counts), parked.get(confirms[name][0], 0))
             for name, counts in seen.items()
         ),
-        consuming=tuple(_consumer(row) for row in _rows(api.get("consumers"))),
-        durable=frozenset(stage_of(row) for row in queues if row.get("durable")),
-        marks={stage_of(row): marks for row in queues if (marks := _marks(row)) is not None},
+        consuming=tuple(_consumer(row) for row in rows_of(api.get("consumers"))),
+        marks=marks,
     )
 
 
@@ -105,24 +107,34 @@ def _consumer(row: Row) -> Consuming:
 
 def _parked(flow: Json) -> list[tuple[str, int]]:
     stages = flow.get("stages") if isinstance(flow, dict) else None
-    return [(str(row["id"]), _whole(row["parked_bytes"])) for row in _rows(stages) if "parked_bytes" in row]
+    return [(str(row["id"]), _whole(row["parked_bytes"])) for row in rows_of(stages) if "parked_bytes" in row]
 
 
-def _marks(row: Row) -> tuple[int, int] | None:
-    """The stop and resume marks of a queue in messages, out of its arguments and policy (docs/watermarks.md)."""
-    given: Row = {}
-    for source in (row.get("effective_policy_definition"), row.get("arguments")):
-        if isinstance(source, dict):
-            given |= {key.removeprefix("x-"): value for key, value in source.items()}
-    stop = _whole(given.get("flow-stop-count"))
-    if not stop and given.get("overflow") == "block-publish":
-        stop = _whole(given.get("max-length")) * 8 // 10
-    return (stop, _whole(given.get("flow-resume-count")) or stop * 7 // 8) if stop else None
+def _marks(flow: Json) -> dict[str, tuple[int, int]]:
+    """Stop and resume marks of queues, in messages, as the broker makes them of arguments and policies."""
+    stages = flow.get("stages") if isinstance(flow, dict) else None
+    found: dict[str, tuple[int, int]] = {}
+    for row in rows_of(stages):
+        mark = row.get("watermark")
+        if isinstance(mark, dict) and (stop := _whole(mark.get("stop_count"))):
+            found[str(row["id"])] = (stop, _whole(mark.get("resume_count")))
+    return found
 
 
 def _whole(value: Json) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
 
 
-def _rows(value: Json) -> list[Row]:
+def value_of(api: Api, name: str) -> str:
+    """What a setting of the broker is now."""
+    return str(object_of(api.get("settings", name))["value"])
+
+
+def object_of(value: Json) -> Row:
+    if not isinstance(value, dict):
+        raise Complaint("the answer is not an object: is this a broker's HTTP API?")
+    return value
+
+
+def rows_of(value: Json) -> list[Row]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -16,12 +16,16 @@ from typing import Final
 
 from penstock.flow.twin import Load, Settings
 
-INITIALS: Final = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400, 12800)
+# Fewer than 100 messages of credit hold back no memory that anybody notices (large ones are bounded in bytes), and
+# batches so small are what a busy machine is slow with; the twin sees less of that than there is.
+LEAST: Final = 100
+INITIALS: Final = (LEAST, 200, 400, 800, 1600, 3200, 6400, 12800)
 RATIOS: Final = (0.1, 0.25, 0.5, 0.8)  # more_after as a part of initial
 JOINT: Final = (100, 400, 1600, 6400)  # all hops together, coarsely: their effects are not independent
 JOINT_RATIOS: Final = (0.25, 0.5)
 BYTE_FACTORS: Final = (1 / 16, 1 / 4, 4.0)
 PREFETCHES: Final = (10, 30, 100, 300, 1000, 3000, 10_000)
+STOPS: Final = (100, 300, 1000, 3000, 10_000, 30_000)
 STOP_FACTORS: Final = (0.25, 0.5, 2.0, 4.0)
 RESUME_PARTS: Final = (0.5, 0.7, 0.9)  # of the stop mark
 BYTES_MATTER: Final = 1600  # messages that fit into the credit in bytes: with more of them, messages run out first
@@ -105,13 +109,14 @@ def _sane(load: Load, current: Settings, knobs: Knobs) -> Iterator[Settings]:
             yield replace(current, **{hop: credit(initial, ratio)})  # type: ignore[arg-type]
     for hop in knobs.byte_hops:
         for factor in BYTE_FACTORS:
-            yield replace(current, **{hop: credit(_initial(getattr(current, hop)) * factor, 0.5)})  # type: ignore[arg-type]
+            start = _initial(getattr(current, hop)) or _initial(getattr(Settings(), hop))  # 0,0: from the default on
+            yield replace(current, **{hop: credit(start * factor, 0.5, is_bytes=True)})  # type: ignore[arg-type]
     if knobs.prefetch:
         for prefetch in PREFETCHES:
             yield replace(current, prefetch=prefetch)
     if knobs.marks:
-        for factor, part in product(STOP_FACTORS, RESUME_PARTS):
-            stop = max(1, round(current.stop * factor))
+        stops = (*STOPS, *(max(1, round(current.stop * factor)) for factor in STOP_FACTORS))
+        for stop, part in product(stops, RESUME_PARTS):
             yield replace(current, stop=stop, resume=max(1, round(stop * part)))
     for initials in product(JOINT, repeat=len(knobs.hops)):
         for ratio in JOINT_RATIOS:
@@ -128,7 +133,9 @@ def _around(current: Settings, knobs: Knobs, draw: random.Random) -> Settings:
             start = initial or numbers(getattr(Settings(), hop))[0]  # 0,0: from the default on
             ratio = more_after / initial if initial else 0.5
             ratio = min(1.0, max(0.05, ratio * 2 ** draw.gauss(0.0, 0.7)))
-            changes[hop] = credit(start * 2 ** draw.gauss(0.0, SPREAD), ratio, hop.endswith("_bytes"))
+            least = 0 if hop.endswith("_bytes") else LEAST
+            there = max(least, start * 2 ** draw.gauss(0.0, SPREAD))
+            changes[hop] = credit(there, ratio, hop.endswith("_bytes"))
     if knobs.prefetch and draw.random() < 0.5:
         changes["prefetch"] = max(1, _rounded((current.prefetch or 300) * 2 ** draw.gauss(0.0, SPREAD)))
     if knobs.marks and draw.random() < 0.5:

@@ -9,12 +9,12 @@ Not here: what the broker's work costs (the twin's fit).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings, simulate, tune
 from penstock.spark.advice.clients import Clients, Consuming, Publishing
-from penstock.spark.advice.grid import SECTION
+from penstock.spark.advice.grid import HOPS, SECTION
 from penstock.spark.advice.observed import Observed, Seen
 from penstock.spark.complaint import Complaint
 
@@ -23,17 +23,30 @@ FRAMING_BYTES: Final = 31  # of a message on the wire, beside its body: header f
 BODY_BYTES: Final = 100  # where nothing is known
 PERSISTENT: Final = 0.5  # of what queues take, from there on the load is a persistent one
 STEADY: Final = 0.02  # a queue that grows by less than this part of what comes in does not grow
+ALWAYS: Final = 500  # messages: a queue that never had fewer ready is one whose consumers are slow
+CHUNK_US: Final = 10_000.0  # of a slow consumer's work, before it acks
 PUBLISHERS_MAX: Final = 64  # more of them cost the twin time and change nothing: all share one core
 QUEUES_MAX: Final = 64
+MESSAGE_US: Final = Consumers().message_us  # of a consumer that is not slow
 SHORT_S: Final = 0.4  # simulated, where syncs are as short as usual
 SHORT_MAX_S: Final = 4.0
 SYNCS: Final = 100  # that a simulation should see
+CYCLES: Final = 4  # and how often a queue should be saturated in it
+CYCLES_MAX_S: Final = 10.0
 TUNE: Final = 2.0  # times that, for tuning
 TUNE_STEPS: Final = 6
 CLOSE: Final = 0.03  # so near to the measured throughput, tuning is done
 FACTOR_MAX: Final = 3.0  # what is further off is no question of a factor
 MUST_BE_BROKER: Final = 0.3  # publishers that are blocked so much are not slow themselves
 BUSY: Final = 0.8  # of the loop's time: below it, it is not the core that is short
+CREDITS: Final = tuple(hop + end for hop in HOPS for end in ("", "_bytes"))
+NUMBERS: Final = (
+    "faults.channel_delay_us",
+    "faults.queue_delay_us",
+    "faults.store_sync_delay_ms",
+    "limits.parked_bytes",
+)
+NAMES: Final = (*(SECTION + name for name in CREDITS), *NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +59,37 @@ class Model:
     error: float  # how far its throughput is from the measured one, as a part of that
     notes: tuple[str, ...]
 
+    @property
+    def full(self) -> bool:
+        """Whether queues are at their marks, so that these decide how much there is in them."""
+        return 0 < self.settings.resume <= 2 * self.load.backlog and self.load.consumers.count > 0
+
 
 def settings_of(given: Mapping[str, str]) -> Settings:
     """The twin's settings out of the broker's, by their names; the broker's defaults for what is left out."""
-    known = {one.name: given[SECTION + one.name] for one in fields(Settings) if SECTION + one.name in given}
+    known = {name: given[SECTION + name] for name in CREDITS if SECTION + name in given}
     settings = Settings(**known)  # type: ignore[arg-type]
-    for hop in ("reader_channel", "channel_queue", "queue_store"):
+    for hop in HOPS:
         try:
             settings.hop(hop)
         except ValueError as error:
             raise Complaint(f"{SECTION}{hop}: {error}") from None
     return settings
+
+
+def check_given(given: Mapping[str, str]) -> None:
+    """What a user says is set: a Complaint about what is no setting that counts here, or no value of it."""
+    settings_of(given)
+    for name, value in given.items():
+        if name in NUMBERS:
+            try:
+                if float(value) >= 0:
+                    continue
+            except ValueError:
+                pass
+            raise Complaint(f"{name}: {value!r} is no number from 0 on")
+        if name not in NAMES:
+            raise Complaint(f"{name} is no setting that advice knows: there are {', '.join(NAMES)}")
 
 
 def load_of(observed: Observed, clients: Clients | None) -> tuple[Load, list[str]]:
@@ -95,7 +128,7 @@ def load_of(observed: Observed, clients: Clients | None) -> tuple[Load, list[str
         body_bytes=body,
         lead_max=0 if window or not pushes else _lead(active, count),
     )
-    backlog = min((one.messages_min for one in active), default=0)
+    backlog = min((_ready_min(one, consumers) for one in active), default=0)
     return Load(publishers, consumers, queues, fanout, min(backlog, 100_000)), notes
 
 
@@ -107,7 +140,8 @@ def tuned(plant: Plant, load: Load, settings: Settings, observed: Observed) -> M
     disk, to the disk.
     """
     measured = throughput_of(load, observed)
-    seconds = TUNE * short_s(plant, load)
+    seconds = max(TUNE * short_s(plant, load), cycles_s(settings, observed.delivered))
+    load = _with_consumers(plant, load, settings, measured, seconds)
     plant = tune(plant, load, settings, measured, observed.cpu_us or None, seconds)
     best = Model(plant, load, settings, float("inf"), ())
     factor = 1.0
@@ -132,6 +166,21 @@ def tuned(plant: Plant, load: Load, settings: Settings, observed: Observed) -> M
     return best
 
 
+def _with_consumers(plant: Plant, load: Load, settings: Settings, measured: float, seconds: float) -> Load:
+    """Consumers that always had something to take, and set the pace: of the time that a message took them, the way to
+    the broker and back is not theirs. With a small prefetch it is most of it."""
+    for _ in range(TUNE_STEPS):
+        consumers = load.consumers
+        if consumers.message_us <= MESSAGE_US or not measured or (load.publishers.window and settings.stop <= 0):
+            break
+        seen = simulate(plant, load, settings, seconds).throughput
+        if not seen or abs(seen / measured - 1.0) < CLOSE:
+            break
+        own_us = consumers.message_us + 1e6 * consumers.count * (1.0 / measured - 1.0 / seen)
+        load = replace(load, consumers=replace(consumers, message_us=max(MESSAGE_US, own_us)))
+    return load
+
+
 def throughput_of(load: Load, observed: Observed) -> float:
     """The measured rate of what the twin calls throughput."""
     return observed.throughput if load.publishers.window or not load.consumers.count else observed.delivered
@@ -143,6 +192,15 @@ def short_s(plant: Plant, load: Load) -> float:
         return SHORT_S
     sync_us = sum(plant.sync_us) / len(plant.sync_us) + plant.sync_delay_us
     return min(SHORT_MAX_S, max(SHORT_S, SYNCS * sync_us / 1e6))
+
+
+def cycles_s(settings: Settings, pace: float) -> float:
+    """How long it takes until a queue from which so many messages a second leave was saturated and released a few
+    times; 0 without marks."""
+    mark = settings.watermark()
+    if mark is None or pace <= 0:
+        return 0.0
+    return min(CYCLES_MAX_S, CYCLES * (mark.stop_count - mark.resume_count) / pace)
 
 
 def _tuning_notes(factor: float, load: Load) -> tuple[str, ...]:
@@ -196,13 +254,28 @@ def _consumers(observed: Observed, queues: Sequence[Seen], clients: Clients | No
         acks=len(acking) * 2 >= len(known),
         prefetch=limits[len(limits) // 2] if limits else 0 if known else Consumers().prefetch,
     )
-    if consumers.prefetch:  # who may have ten messages does not wait for a hundred before it acks
-        batch = max(1, min(consumers.ack_batch, consumers.prefetch // 4))
-        consumers = replace(consumers, ack_batch=batch, wake=max(1, min(consumers.wake, consumers.prefetch // 2)))
-    if any(one.messages_min > max(1000, 2 * consumers.prefetch) for one in queues):
-        # There was always something to take: so it is they who are slow.
-        consumers = replace(consumers, message_us=max(consumers.message_us, 1e6 * count / sent))
+    consumers = within_prefetch(consumers, consumers.prefetch)
+    if any(_ready_min(one, consumers) > ALWAYS for one in queues):
+        # There was always something to take: so it is they who are slow. They do not take all that is there at once:
+        # who works for seconds acks in between.
+        message_us = max(consumers.message_us, 1e6 * count / sent)
+        chunk = max(1, min(consumers.ack_batch, round(CHUNK_US / message_us)))
+        consumers = replace(consumers, message_us=message_us, chunk=chunk, ack_batch=chunk, wake=1)
     return consumers
+
+
+def within_prefetch(consumers: Consumers, prefetch: int | None) -> Consumers:
+    """Who may have ten messages does not wait for a hundred before it acks."""
+    if not prefetch:
+        return consumers
+    batch = max(1, min(consumers.ack_batch, prefetch // 4))
+    wake = max(1, min(consumers.wake, prefetch // 2))
+    return replace(consumers, ack_batch=batch, wake=wake, chunk=min(consumers.chunk, batch))
+
+
+def _ready_min(queue: Seen, consumers: Consumers) -> int:
+    """The least that ever waited in a queue: what it had, less what consumers may have had of it."""
+    return max(0, queue.messages_min - queue.consumers * consumers.prefetch * consumers.acks)
 
 
 def _lead(queues: Sequence[Seen], count: int) -> int:

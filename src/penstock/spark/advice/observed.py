@@ -39,6 +39,7 @@ SAMPLE_COLUMNS: Final = [
     "blocked_share",
 ]
 QUEUES: Final = ("queue", "stream")
+IDLE_S: Final = 2.0  # a sample comes every second; after so long, there was nothing to tell in between
 
 
 class Tables(Protocol):
@@ -152,7 +153,7 @@ def observe(tables: Tables, over_s: float, subject: str = "", not_before: dateti
         whose = f" by or to {subject!r}" if subject else ""
         raise Complaint(f"nothing was published{whose} in the last {over_s:g} s that the tables know")
     names = {one.stage for one in connections}
-    seconds = float(len({_second(row) for row in samples if row["stage"] in names and row["interval_s"]}))
+    seconds = _covered_s([row for row in samples if row["stage"] in names and row["interval_s"]])
     syncs = _rows(tables, "syncs", since)
     resources = _rows(tables, "resources", since)
     newest_resources = resources[-1] if resources else {}
@@ -200,7 +201,7 @@ def _stages(samples: Iterable[Row]) -> list[Seen]:
 
 def _seen(stage: str, rows: Sequence[Row]) -> Seen:
     timed = [row for row in rows if row["interval_s"]]
-    seconds = sum(_number(row, "interval_s") for row in timed)
+    seconds = sum(_active_s(row) for row in timed)
 
     def over(column: str) -> float:
         return sum(_number(row, column) * _number(row, "interval_s") for row in timed) / seconds if seconds else 0.0
@@ -214,7 +215,7 @@ def _seen(stage: str, rows: Sequence[Row]) -> Seen:
         seconds=seconds,
         received=over("received_rate"),
         sent=over("sent_rate"),
-        blocked=over("blocked_share"),
+        blocked=min(1.0, over("blocked_share")),
         consumers=int(_number(rows[-1], "consumers")),
         messages_min=min(depths),
         messages_max=max(depths),
@@ -311,5 +312,16 @@ def _when(row: Row) -> datetime:
     return at
 
 
-def _second(row: Row) -> int:
-    return int(_when(row).timestamp())
+def _active_s(row: Row) -> float:
+    """How much of the time since the stage's last sample something went on: one that is idle is not sampled."""
+    interval_s = _number(row, "interval_s")
+    return interval_s if interval_s < IDLE_S else 1.0
+
+
+def _covered_s(samples: Iterable[Row]) -> float:
+    """The time in which any of these stages was active."""
+    total, reached = 0.0, float("-inf")
+    for end, active_s in sorted((_when(row).timestamp(), _active_s(row)) for row in samples):
+        total += min(active_s, end - reached)
+        reached = end
+    return total

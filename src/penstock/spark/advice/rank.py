@@ -21,6 +21,9 @@ FLOOR: Final = 0.97  # who asks for latency or memory does not want to pay with 
 # Below these nobody notices: what differs less is the same.
 MEMORY_GRAIN: Final = 1_000_000
 LATENCY_GRAIN_MS: Final = 1.0
+# So much of what can be gained is given away for a setting that is nearer to the current one: p99 and memory are
+# predicted less well than throughput, and the smallest credit of all is the first that a busy machine is slow with.
+SLACK: Final = {"latency": 0.1, "memory": 0.1}
 # The boxes of the front: throughput, latency and memory within one box are equal.
 STEPS: Final = (0.02, 0.05, 0.05)
 
@@ -91,7 +94,8 @@ def best(goal: str, candidates: Sequence[Candidate], current: Candidate, memory_
     if not fit:
         return current
     top = max(gain(goal, one.outcome, now) for one in fit)
-    near = [one for one in [current, *fit] if gain(goal, one.outcome, now) >= top - STEPS[0]]
+    slack = max(STEPS[0], top * SLACK.get(goal, 0.0))
+    near = [one for one in [current, *fit] if gain(goal, one.outcome, now) >= top - slack]
     return min(near, key=lambda one: (distance(one.settings, current.settings), -gain(goal, one.outcome, now)))
 
 

@@ -18,7 +18,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.flow.twin import Load, Outcome, Plant, Settings, simulate
-from penstock.spark.advice.load import FRAMING_BYTES
+from penstock.spark.advice.load import FRAMING_BYTES, cycles_s, within_prefetch
 from penstock.spark.advice.rank import Candidate, mean
 
 TASK: Final = 8  # settings of a task: enough to be worth one, few enough to see progress and to end together
@@ -37,10 +37,20 @@ class Trial:
     load: Load
     seconds: float
     seeds: tuple[int, ...] = (0,)
+    pace: float = 0.0  # queues are at their marks, and so many messages a second leave them; 0: they are not
 
     def outcome(self, settings: Settings) -> Outcome:
-        runs = [simulate(self.plant, self.load, settings, self.seconds, seed) for seed in self.seeds]
-        return mean([without_growth(one, self.load) for one in runs])
+        mark = settings.watermark()
+        load = replace(self.load, consumers=within_prefetch(self.load.consumers, settings.prefetch))
+        if mark is None or not self.pace:
+            runs = [simulate(self.plant, load, settings, self.seconds, seed) for seed in self.seeds]
+            return mean([without_growth(one, load) for one in runs])
+        # With other marks, that is where they would be.
+        load = replace(load, backlog=mark.resume_count)
+        seconds = max(self.seconds, cycles_s(settings, self.pace))
+        runs = [simulate(self.plant, load, settings, seconds, seed) for seed in self.seeds]
+        # Confirms come in bursts, one for each time that the queue is released; in the long run they are as many.
+        return mean([replace(one, throughput=one.delivered) for one in runs])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """On an executor, for one partition."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.flow.twin import Outcome, Settings
 from penstock.spark.advice.grid import SECTION, changed, numbers
+from penstock.spark.advice.load import MESSAGE_US, Model
 from penstock.spark.advice.observed import Held, Observed
 from penstock.spark.advice.rank import LATENCY_GRAIN_MS, MEMORY_GRAIN, Candidate
 
@@ -27,6 +28,8 @@ BETTER: Final = {
     "balanced": "a better balance",
 }
 FACTORS: Final = {2.0: "twice", 0.5: "half", 0.25: "a quarter of", 1.0: "the same"}
+SMALL_PREFETCH: Final = 50
+SMALL_PART: Final = 0.2  # below it, `0.002 times the credit` says less than the numbers
 PLURAL: Final = {"lets": "let", "makes": "make", "has": "have"}
 CREDITS: Final = {
     "reader_channel": "the credit from reader to channel",
@@ -106,6 +109,18 @@ def cures(observed: Observed, outcome: Outcome | None, settings: Mapping[str, st
     return list(dict.fromkeys(found))
 
 
+def small_prefetch(model: Model) -> list[str]:
+    """Consumers that always had something to take, and few messages at a time: whether they are slow themselves or wait
+    for the broker between acks and deliveries, nobody can tell from here."""
+    consumers = model.load.consumers
+    if not consumers.acks or not 0 < consumers.prefetch < SMALL_PREFETCH or consumers.message_us <= MESSAGE_US:
+        return []
+    return [
+        f"Consumers always had something to take, with a prefetch of {consumers.prefetch}: they are taken to be slow "
+        "themselves. If they are quick, they wait for the broker instead, and a prefetch of 100 to 300 ends that."
+    ]
+
+
 def named(settings: Settings, current: Settings) -> dict[str, str]:
     """What differs, by the names that people set it with."""
     names = {"prefetch": "prefetch", "stop": "flow-stop-count", "resume": "flow-resume-count"}
@@ -179,8 +194,8 @@ def _credit(name: str, new: str, old: str) -> str:
     if first == before:
         sooner = "sooner" if numbers(new)[1] < numbers(old)[1] else "in larger batches"
         return f"{what}, granted {sooner}"
-    if not before or not first:
-        return f"{what} at {new}"
+    if not before or not first or first < before * SMALL_PART:
+        return f"{what} at {new} instead of {old}"
     return f"{_times(first / before)} {what}"
 
 
