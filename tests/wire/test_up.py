@@ -44,7 +44,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
         process.kill()
 
 
-def refused(directory: Path, command: str, *arguments: str) -> str:
+def refused(directory: Path, command: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
     """What this command says on stderr before it ends with an error."""
     done = subprocess.run(
         [sys.executable, "-m", "penstock", command, *arguments],
@@ -53,7 +53,7 @@ def refused(directory: Path, command: str, *arguments: str) -> str:
         text=True,
         timeout=2 * LIMIT_S,
         check=False,
-        env=serve_environment(),
+        env=serve_environment(environment),
     )
     assert done.returncode == 1, done
     assert done.stdout == ""
@@ -93,6 +93,7 @@ def test_with_a_json_log_every_line_is_json_and_tells_who_speaks(up: Up) -> None
 def test_a_stop_ends_the_demo_before_the_broker_and_leaves_nobody(up: Up, number: signal.Signals) -> None:
     started = up("--demo", *NO_PIPELINE)
     started.wait_for_out("demo ready: ")
+    assert not any("guest" in word for one in started.processes() for word in one.cmdline()), "a password is seen"
     if number == signal.SIGTERM:
         started.process.send_signal(number)
     else:
@@ -177,3 +178,17 @@ def test_a_mistake_on_the_command_line_is_one_line_and_starts_nothing(tmp_path: 
     assert told.startswith("penstock: ")
     assert told.count("\n") == 1
     assert not (tmp_path / "data").exists()
+
+
+def test_the_address_may_be_in_the_environment_where_no_list_of_processes_shows_it(tmp_path: Path) -> None:
+    told = refused(tmp_path, "up", environment={"PENSTOCK_URI": "http://me:secret@example.org"})
+    assert told.startswith("penstock: an address looks like amqp://")
+    assert "secret" not in told
+
+
+def test_a_stop_before_the_broker_can_hear_it_is_a_stop_in_order(up: Up) -> None:
+    started = up(*NO_PIPELINE)
+    started.process_of("serve")
+    started.process.send_signal(signal.SIGTERM)
+    assert started.wait() == 0, started.log
+    started.wait_until_nobody_is_left()

@@ -2,7 +2,8 @@
 
 Place: the pipeline writes one file, page.json, in its directory, a new one every few seconds and always as a whole; the
 setting management.tables says which directory. A thread reads it, and only when it has changed; of what is in it only
-the range that was asked for is sent, as it stands in the file.
+the range that was asked for is sent, as it stands in the file. Where there is nothing to send, that is no error: the
+digest is null, and a reason says what to do. A page that asks every few seconds must not fill a console with 404.
 Not here: the tables, and what is summed up of them (spark/); the page's History view, which shows it.
 """
 
@@ -26,6 +27,7 @@ FILE: Final = "page.json"
 FILE_BYTES_MAX: Final = 4 << 20  # the pipeline writes 1 MiB at most; what is larger is not its file
 RANGES: Final = ("15m", "1h", "24h")
 RANGE: Final = "1h"  # where none is asked for
+VERSION: Final = 1  # of an answer without a file
 
 NO_PIPELINE: Final = (
     "no flow pipeline: `penstock up` starts one with the broker; "
@@ -50,13 +52,13 @@ class Tables:
         self._seen = (0, 0, 0)  # of the file that was read last: inode, size, time
         self._sheet: Sheet | None = None
 
-    async def read(self) -> Sheet:
-        """The file as it is now; BadRequest says what is wrong."""
+    async def read(self) -> Sheet | str:
+        """The file as it is now; if there is none, why; BadRequest if it is not what it should be."""
         if self._path is None:
-            raise BadRequest(NO_PIPELINE, "Object Not Found", 404)
+            return NO_PIPELINE
         return await asyncio.to_thread(self._read, self._path)
 
-    def _read(self, path: Path) -> Sheet:
+    def _read(self, path: Path) -> Sheet | str:
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:
@@ -67,7 +69,7 @@ class Tables:
             with path.open("rb") as file:
                 text = file.read(FILE_BYTES_MAX)
         except FileNotFoundError:
-            raise BadRequest(NOTHING_YET, "Object Not Found", 404) from None
+            return NOTHING_YET
         except OSError as error:
             raise _unreadable(error.strerror or "it cannot be read") from None
         try:
@@ -87,10 +89,12 @@ async def get_tables(api: Api, request: Request, caller: Caller) -> Response:
     if wanted not in RANGES:
         raise BadRequest(f"'range' is one of {', '.join(RANGES)}")
     assert api.tables is not None
-    sheet = await api.tables.read()
-    if wanted not in sheet.ranges:
-        raise BadRequest(NOTHING_YET, "Object Not Found", 404)
-    return json_answer({"version": sheet.version, "range": wanted, "digest": sheet.ranges[wanted]})
+    found = await api.tables.read()
+    if isinstance(found, str):
+        return json_answer({"version": VERSION, "range": wanted, "digest": None, "reason": found})
+    if wanted not in found.ranges:
+        return json_answer({"version": found.version, "range": wanted, "digest": None, "reason": NOTHING_YET})
+    return json_answer({"version": found.version, "range": wanted, "digest": found.ranges[wanted]})
 
 
 ROUTES: Final = (
@@ -101,7 +105,14 @@ ROUTES: Final = (
         MONITORING,
         "What the flow pipeline has found: blocks, verdicts, depth, syncs and forecasts of the last hours",
         query=(Query("range", schema.one_of(*RANGES), f"how far back, {RANGE} by default"),),
-        answer=schema.obj({"version": schema.INTEGER, "range": schema.STRING, "digest": schema.OBJECT}),
-        statuses=(404, 503),
+        answer=schema.obj(
+            {
+                "version": schema.INTEGER,
+                "range": schema.one_of(*RANGES),
+                "digest": schema.either(schema.OBJECT, {"type": "null"}),
+            },
+            {"reason": schema.STRING},
+        ),
+        statuses=(503,),
     ),
 )

@@ -5,7 +5,6 @@ Upstream: command.py.  Downstream: spark/archive/job.py.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,8 @@ from penstock.pipeline.common import (
     MemoryOption,
     UriOption,
     one_line,
+    say,
+    warn,
 )
 from penstock.pipeline.stopping import Stopping
 
@@ -55,8 +56,8 @@ def archive(
 ) -> None:
     """Archive a stream or a queue as Parquet, every message exactly once; started again it goes on."""
     with one_line():
-        from penstock.spark.archive.job import SETTINGS, Archive, Wanted
-        from penstock.spark.session import opened
+        from penstock.spark.archive.job import Archive, Wanted
+        from penstock.spark.session import LONG_LIVED, opened
 
         stopping = Stopping()
         wanted = Wanted(
@@ -75,21 +76,13 @@ def archive(
             allow_gaps=allow_gaps,
             compact=compact,
         )
-        job = Archive(wanted, stopping.event, _say, _warn)
+        job = Archive(wanted, stopping.event, say, warn)
         try:
             if not job.prepare():
                 return
-            with opened("penstock archive", master, memory, **SETTINGS) as spark:
+            with opened("penstock archive", master, memory, **LONG_LIVED) as spark:
                 stopping.listen()
                 spark.sparkContext.setLogLevel("OFF")  # what fails is told in a line, without Java's pages
                 job.run(spark)
         finally:
             job.close()
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _warn(line: str) -> None:
-    print(f"penstock: {line}", file=sys.stderr, flush=True)

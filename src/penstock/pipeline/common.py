@@ -24,7 +24,11 @@ DEFAULT_MASTER = "local[*]"
 DEFAULT_MEMORY = "1g"
 
 UriOption = Annotated[
-    str, typer.Option(envvar="PENSTOCK_URI", help="The broker: amqp://user:password@host:port/vhost.")
+    str,
+    typer.Option(
+        envvar="PENSTOCK_URI",
+        help="The broker: amqp://user:password@host:port/vhost; or in PENSTOCK_URI, where no ps shows it.",
+    ),
 ]
 TablesOption = Annotated[Path, typer.Option(help="The directory of the tables; executors must see the same path.")]
 MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.")]
@@ -32,6 +36,16 @@ MemoryOption = Annotated[str, typer.Option(help="Heap of Spark's driver, and on 
 
 EXTRA = 'this needs Spark: pip install "penstock[spark]"'
 SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "py4j"})
+
+
+def say(line: str) -> None:
+    """How a job gets on."""
+    print(printable(line), flush=True)
+
+
+def warn(line: str) -> None:
+    """What a person should see, and the job goes on."""
+    print(f"penstock: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def fail(text: str) -> NoReturn:

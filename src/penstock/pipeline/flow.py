@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -26,6 +26,7 @@ from penstock.pipeline.common import (
     fail,
     one_line,
 )
+from penstock.pipeline.stopping import Cut, listen
 
 
 def flow(
@@ -53,8 +54,8 @@ def flow(
     """Derive the tables of the flow from the broker's events until told to stop (SIGTERM, Ctrl-C)."""
     if archive is not None and not rebuild:
         fail("--from goes with --rebuild")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _give_up if rebuild or once else _leave)
+    until_ready = _give_up if rebuild or once else _leave
+    listen(until_ready)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s flow: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("penstock.spark").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its tracebacks; what went wrong is said by the job
@@ -70,18 +71,14 @@ def flow(
         settings.check()
         config = CONFIG if rebuild else SMALL_CONFIG
         with Ledger(settings.tables).writing() as ledger, opened("penstock flow", master, memory, **config) as spark:
+            listen(until_ready)
             if rebuild:
                 done = rebuild_tables(spark, ledger, window_s, archive)
                 failures = sum(done.failures.values())
                 print(f"rebuilt: {done.events:,} events, {done.rows:,} rows, {failures:,} quality failures")
                 return
             job = FlowJob(spark, ledger, settings)
-
-            def stop(number: int, frame: FrameType | None) -> None:
-                job.stop()
-
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, stop)
+            listen(Cut(job.stop, getattr(spark.sparkContext._gateway, "proc", None)).hear)
             words = f"windows of {window_s} s, {'once' if once else f'every {trigger_s:g} s'}, Spark at {master}"
             job.run(once, lambda: print(f"pipeline ready: tables {settings.tables}, {words}", flush=True))
             if once and job.stopping.is_set():
@@ -91,9 +88,18 @@ def flow(
 def _give_up(number: int, frame: FrameType | None) -> None:
     """Whoever waits for the end of the work must not take this for it."""
     print("penstock: interrupted: the tables are as they were", file=sys.stderr)
-    sys.exit(1)
+    _end(1)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
     """A signal while Spark starts: there is nothing to finish yet."""
-    sys.exit(0)
+    _end(0)
+
+
+def _end(code: int) -> NoReturn:
+    listen(signal.SIG_IGN)  # a second signal must not hit the clearing away
+    # Not by an import: this may be in the middle of it.
+    abandon = getattr(sys.modules.get("penstock.spark.session"), "abandon", None)
+    if abandon is not None:
+        abandon()
+    sys.exit(code)

@@ -5,7 +5,6 @@ Upstream: command.py.  Downstream: spark/replay/job.py.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,8 @@ from penstock.pipeline.common import (
     MemoryOption,
     UriOption,
     one_line,
+    say,
+    warn,
 )
 from penstock.pipeline.stopping import Stopping
 
@@ -84,7 +85,7 @@ def replay(
             mandatory=mandatory,
             deduplicate=deduplicate,
         )
-        job = Replay(wanted, stopping.event, _say, _warn)
+        job = Replay(wanted, stopping.event, say, warn)
         try:
             if not job.prepare(connect=not dry_run):
                 return
@@ -97,11 +98,3 @@ def replay(
                     job.run(spark)
         finally:
             job.close()
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def _warn(line: str) -> None:
-    print(f"penstock: {line}", file=sys.stderr, flush=True)

@@ -40,11 +40,16 @@ def report(
         if newest is None:
             fail(f"there is nothing in {tables} yet: penstock pipeline flow fills it")
         window_s = ledger.window_s or WINDOW_S
-        end = moment(until, newest + timedelta(seconds=window_s), "--until")
-        begin = moment(since, end, "--since")
+        last = newest + timedelta(seconds=window_s)
+        end = min(moment(until, last, "--until"), last)  # there is nothing later
+        begin = max(moment(since, end, "--since"), end - timedelta(seconds=BACK_S_MAX))
         if begin >= end:
             fail(f"--since {since}: that is not before the end, {end:%Y-%m-%dT%H:%M} UTC")
-        found = digest(ledger, begin, end, window_s, advice=read_advice(tables))
+        advice = read_advice(tables)
+        found = digest(ledger, begin, end, window_s, advice=advice)
+        if found["known_s"] < (end - begin).total_seconds():  # the tables are younger than that
+            begin = end - timedelta(seconds=found["known_s"])
+            found = digest(ledger, begin, end, window_s, advice=advice)
         to.write_text(page(found, int(time.time() * 1000)), encoding="utf-8", errors="replace")
         print(f"{to}: {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC. {found['summary'][0]['text']}")
 

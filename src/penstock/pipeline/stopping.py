@@ -1,20 +1,33 @@
-"""Stopping: SIGTERM and Ctrl-C as an event that a job looks at, so that it ends in its own time.
+"""Stopping: SIGTERM and Ctrl-C as an event that a job looks at, so that it ends in its own time; Cut ends that time.
 
-Upstream: the verbs archive and replay.  Not here: what a job does then.
+Upstream: the verbs beside it.  Not here: what a job does when it is told to stop.
 """
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+CUT_S: Final = 15.0  # after a signal, for a batch and for Spark to end; `penstock up` waits for 30 s
+AGAIN_S: Final = 1.0  # signals so close are one wish: a shell may send to a process and to its group
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+def listen(handler: Handler | signal.Handlers) -> None:
+    """From now on this is called. To be said again after Spark has started: it takes SIGINT for itself."""
+    for number in SIGNALS:
+        signal.signal(number, handler)
 
 
 class Stopping:
-    """`event` is set by the first of SIGNALS. `listen` again after Spark has started: it takes SIGINT for itself."""
+    """`event` is set by the first of SIGNALS. `listen` again after Spark has started."""
 
     __slots__ = ("event",)
 
@@ -23,8 +36,37 @@ class Stopping:
         self.listen()
 
     def listen(self) -> None:
-        for number in SIGNALS:
-            signal.signal(number, self._hear)
+        listen(self._hear)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.event.set()
+
+
+class Cut:
+    """The first of SIGNALS tells a job to stop. If it has not by CUT_S, or at the next signal, Spark's JVM ends.
+
+    For jobs whose tables are whole at any moment. Without its JVM all that waits for Spark fails at once, and the job
+    ends as it does when somebody else has killed the JVM.
+    """
+
+    __slots__ = ("_jvm", "_stop", "_told_s")
+
+    def __init__(self, stop: Callable[[], None], jvm: subprocess.Popen[bytes] | None) -> None:
+        self._stop = stop
+        self._jvm = jvm  # None: somebody else's
+        self._told_s: float | None = None
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self._told_s is None:
+            self._told_s = now_s
+            self._stop()
+            timer = threading.Timer(CUT_S, self._cut)
+            timer.daemon = True
+            timer.start()
+        elif now_s - self._told_s >= AGAIN_S:
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._jvm is not None:
+            self._jvm.terminate()

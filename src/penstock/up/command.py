@@ -17,7 +17,7 @@ import typer
 from penstock.client.uri import UriError, parse_uri
 from penstock.config import Config, ConfigError, load
 from penstock.up.crew import Crew
-from penstock.up.plan import NO_EVENTS, NO_SPARK, TABLES, Plan
+from penstock.up.plan import NO_EVENTS, NO_SPARK, TABLES, URI_VARIABLE, Plan
 from penstock.up.printer import Printer
 
 LAST_LINES_S: Final = 2.0  # for a terminal to take what was said last
@@ -44,7 +44,11 @@ def up(
     demo: Annotated[bool, typer.Option("--demo", help="Play a load: producers, a slow consumer, bursts.")] = False,
     uri: Annotated[
         str | None,
-        typer.Option(help="How pipeline and demo reach the broker, if not as guest: amqp://user:password@host:port."),
+        typer.Option(
+            envvar=URI_VARIABLE,
+            help="How pipeline and demo reach the broker, if not as guest: amqp://user:password@host:port; better in "
+            "PENSTOCK_URI, where no ps shows it.",
+        ),
     ] = None,
 ) -> None:
     """Run the broker, its page and the flow pipeline on a local Spark until told to stop (SIGTERM, Ctrl-C)."""

@@ -18,12 +18,12 @@ from queue import Empty
 from types import FrameType
 from typing import Final
 
+from penstock.client.uri import parse_uri
 from penstock.up import descent
 from penstock.up.part import STOPS, Ended, Family, Happenings, Line, Part, Stop
-from penstock.up.plan import READY, STEADY_S, Plan, pause_s
+from penstock.up.plan import READY, STEADY_S, URI_VARIABLE, Plan, pause_s
 from penstock.up.printer import STDOUT, Printer
 
-URI_VARIABLE: Final = "PENSTOCK_URI"  # not on the command line: that is for all on the machine to read
 # Until a part that was told to stop is killed. The pipeline may be in the middle of a batch; the broker says goodbye to
 # its clients and syncs.
 DEMO_STOP_S: Final = 10.0
@@ -141,6 +141,10 @@ class Crew:
         self._address = self.plan.address(text)
         if self.plan.pipeline_off:
             self._printer.say("warning", self.plan.pipeline_off)
+        if self.plan.uri is not None and self.aides:
+            # It may be of another broker, left over in the environment.
+            who = " and ".join(aide.part.name for aide in self.aides)
+            self._printer.say("info", f"{who} connect to {parse_uri(self.plan.uri)}")
         for aide in self.aides if self._to_stop is None else []:
             self._start(aide)
 
@@ -148,7 +152,8 @@ class Crew:
         part, how = end.part, _how(end.code)
         part.process = None
         if self._to_stop is not None:
-            if part is self.broker and end.code != 0:
+            in_order = (0,) if self._address else (0, -signal.SIGTERM)  # before it is ready it may not hear it yet
+            if part is self.broker and end.code not in in_order:
                 self._code = FAILED
                 self._printer.say("error", f"the broker {how} while it was stopped")
             self._stop_next()

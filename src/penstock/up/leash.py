@@ -43,6 +43,8 @@ def _wait_for_end(descriptor: int) -> None:
 def main() -> None:
     module = sys.argv[1]
     hold()
+    # It is blocked here (part.py), but a JVM would let it through again, unless it is ignored.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     del sys.argv[0]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -15,6 +15,7 @@ READY: Final = re.compile(r"(?:\w+ )?ready: ")  # how the line begins with which
 ADDRESS: Final = re.compile(r"ready: amqp (?:\[(?P<long>[^\]]+)\]|(?P<host>[^\s:,]+)):(?P<port>\d+)")
 TABLES: Final = "pipeline"  # in the data directory; the broker's own files there have other names
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere is reached here
+URI_VARIABLE: Final = "PENSTOCK_URI"  # how parts get the address: a command line is for all on the machine to read
 PAUSE_MAX_S: Final = 60
 STEADY_S: Final = 60.0  # a part that ran for so long was well: what ends it then is news
 

@@ -49,7 +49,7 @@ class Printer:
 
     def line(self, name: str, text: str) -> None:
         """A line that a part has written, on stderr."""
-        self.exact(tagged(name, text) if self.as_json else f"{name:<{NAME_WIDTH}} | {text}", is_trouble=True)
+        self.exact(self._signed(name, text), is_trouble=True)
 
     def say(self, level: str, text: str) -> None:
         """A line of our own: what happened to a part. Looks like the broker's log."""
@@ -67,6 +67,10 @@ class Printer:
             self._turn.notify()
         self._thread.join(timeout_s)
 
+    def _signed(self, name: str, text: str) -> str:
+        """With who says it."""
+        return tagged(name, text) if self.as_json else f"{name:<{NAME_WIDTH}} | {text}"
+
     def _write_all(self) -> None:
         while True:
             with self._turn:
@@ -79,7 +83,7 @@ class Printer:
             for descriptor, text in lines:
                 self._write(descriptor, text)
             if left_out:
-                self._write(self._stderr, f"{'up':<{NAME_WIDTH}} | {left_out} lines are left out: nobody took them")
+                self._write(self._stderr, self._signed("up", f"{left_out} lines are left out: nobody took them"))
             if closing:
                 return
 

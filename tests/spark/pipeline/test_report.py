@@ -23,7 +23,7 @@ from penstock.spark.report.digest import BYTES_MAX, digest, encoded, read_advice
 from penstock.spark.report.frame import COLUMNS, ms_of, steps_of
 from penstock.spark.report.html import page
 from penstock.spark.report.page import PageWriter
-from penstock.spark.report.svg import level
+from penstock.spark.report.svg import LABELS, Axis, Line, level, lines
 from penstock.spark.report.words import lasting
 from penstock.spark.tables.schema import TABLES
 from tests.spark.pipeline.story import CONNECTIONS, END, Rows, channel, story, write
@@ -147,6 +147,9 @@ def test_of_a_day_of_which_the_tables_have_an_hour_shares_are_of_the_hour(root: 
     assert (day["known_s"], day["summary"][0]) == (3600.0, told["summary"][0])
     assert [one["text"] for one in day["summary"]] == [one["text"] for one in told["summary"]]
     assert [one["saturated_share"] for one in day["depth"]] == [one["saturated_share"] for one in told["depth"]]
+    # What is not known looks like nothing at all, not like a stage that was never blocked.
+    grounds = [re.findall(r'class="ground" x="([\d.]+)"', page(one, 0))[0] for one in (told, day)]
+    assert (float(grounds[0]), float(grounds[1]) > 900) == (LABELS, True)
 
 
 def test_a_client_that_comes_back_is_one_client(tmp_path: Path):
@@ -176,6 +179,17 @@ def test_a_client_that_calls_itself_store_is_not_the_store(tmp_path: Path):
     found = digest(write(tmp_path, rows), END - HOUR, END, 10.0)
     assert found["heat"]["upstream"] == ["client store"]
     assert found["heat"]["downstream"] == ["store"]
+
+
+def test_a_client_that_was_blocked_for_too_short_to_be_judged_has_its_name_all_the_same(tmp_path: Path):
+    id_ = CONNECTIONS["billing"]
+    window = END - timedelta(seconds=10)
+    rows: Rows = {
+        "samples": [{"window": window, "stage": id_, "client": "importer"}],
+        "chains": [{"window": window, "upstream": id_, "downstream": channel(id_), "blocked_us": 10, "blocks": 1}],
+    }
+    found = digest(write(tmp_path, rows), END - HOUR, END, 10.0)
+    assert (found["heat"]["upstream"], found["heat"]["downstream"]) == (["importer"], ["channel 1 of importer"])
 
 
 def test_whatever_is_in_the_tables_a_digest_stays_small(tmp_path: Path):
@@ -226,8 +240,12 @@ def test_whatever_is_in_the_tables_a_digest_stays_small(tmp_path: Path):
     found = digest(ledger, END - HOUR, END, 10.0, advice=advice)
     text = encoded(found)
     assert len(text) <= BYTES_MAX
-    assert json.loads(text)["left_out"]["verdicts"] > 1900
     assert found["verdicts"]
+    assert {name: len(found[name]) + more for name, more in found["left_out"].items()} == {
+        "stages": 2000,
+        "verdicts": 2000,
+        "depth": 2000,
+    }
     PageWriter(ledger, tmp_path).write()
     assert (tmp_path / "page.json").stat().st_size <= PAGE_BYTES_MAX
     assert "<main>" in page(found, 0)
@@ -274,6 +292,18 @@ def test_levels_and_durations_are_in_words():
     assert [lasting(s) for s in (0, 0.0304, 1.25, 9.0, 59.6, 200, 18_120, 273_600)] == [
         "0 s", "30 ms", "1.2 s", "9 s", "1 min", "3 min 20 s", "5 h 2 min", "3 d 4 h"
     ]  # fmt: skip
+
+
+def test_moments_below_a_chart_are_told_apart_and_nothing_is_drawn_where_nothing_is_known():
+    axis = Axis(ms_of(END), 1000, 100)
+    gone = [1.0, 2.0, *[None] * 50, 3.0, *[None] * 47]
+    drawn = lines("", axis, [Line("messages", gone, "series-1")], str)
+    words = re.findall(r'class="tick"[^>]*text-anchor="(?:middle|end)">(\d\d:[^<]+)<', drawn)
+    assert len(words) == len(set(words)) > 2
+    for kind in ("area", "line"):
+        path = re.search(rf'class="{kind} series-1" d="([^"]+)"', drawn)
+        assert path is not None
+        assert path[1].count("M") == 2, path[1]
 
 
 # The page's file.
@@ -408,6 +438,11 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(root: Path, tmp_path
         "2026-03-04 14:25 to 2026-03-04 14:35 UTC. Within 10 min, one publisher was held back.\n",
     )
     assert "camera-3" in file.read_text("utf-8")
+    code, out, err = run(
+        "--tables", str(root), "--to", str(file), "--since", "0001-01-01", "--until", "9999-12-31T23:59:59"
+    )
+    assert (code, err) == (0, "")
+    assert out == f"{file}: 2026-03-04 14:00 to 2026-03-04 15:00 UTC. Within 1 h, 3 publishers were held back.\n"
 
 
 @pytest.mark.parametrize(

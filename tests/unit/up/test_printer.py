@@ -30,19 +30,22 @@ def test_as_json_a_line_keeps_its_fields() -> None:
     assert json.loads(tagged("demo", "17")) == {"part": "demo", "text": "17"}
 
 
-def test_a_reader_that_does_not_read_stops_nobody_and_is_told_what_it_missed() -> None:
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_reader_that_does_not_read_stops_nobody_and_is_told_what_it_missed(as_json: bool) -> None:
     readable, writable = os.pipe()
-    printer = Printer(stderr=writable)
+    printer = Printer(as_json, stderr=writable)
     for _ in range(3 * LINES_MAX):
         printer.line("broker", "x" * 80)  # far more than a pipe holds: none of these may wait
+    whole = json.dumps({"part": "broker", "text": "x" * 80}) if as_json else f"broker   | {'x' * 80}"
     shown = missed = 0
     with open(readable, "rb") as pipe:
         while shown + missed < 3 * LINES_MAX:
-            line = pipe.readline().decode()
+            line = pipe.readline().decode().rstrip("\n")
             if "lines are left out" in line:
-                missed += int(line.split()[2])
+                text = json.loads(line)["text"] if as_json else line.partition(" | ")[2]
+                missed += int(text.split()[0])
             else:
-                assert line == f"broker   | {'x' * 80}\n"
+                assert line == whole
                 shown += 1
         printer.close(60)
     os.close(writable)

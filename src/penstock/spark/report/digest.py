@@ -84,8 +84,11 @@ def bounded(value: Row, most: int = BYTES_MAX) -> Row:
     """The same, with shorter lists if it is too large."""
     while len(encoded(value)) > most:
         longest = max(LISTS, key=lambda name: len(encoded(value[name])))
-        if len(value[longest]) > 1:
-            value[longest] = value[longest][: len(value[longest]) // 2]
+        count = len(value[longest])
+        if count > 1:
+            value[longest] = value[longest][: count // 2]
+            if longest in value["left_out"]:
+                value["left_out"][longest] += count - count // 2
         elif value["advice"] is not None:
             value["advice"] = None
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Final
 
@@ -48,7 +49,7 @@ def ms(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{round(share * 100)} %"
+    return UNKNOWN if share is None else f"{math.floor(share * 100 + 0.5)} %"  # a half goes up, as on the page
 
 
 def clock(at_ms: int | None, seconds: bool = False) -> str:

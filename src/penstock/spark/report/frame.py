@@ -29,6 +29,7 @@ _TIME: Final = pa.timestamp("us", "UTC")
 
 # The columns that are read, of each table. One that a table does not have is read as unknown in every row.
 COLUMNS: Final[dict[str, dict[str, pa.DataType]]] = {
+    "samples": {"stage": _TEXT, "client": _TEXT},
     "chains": {"upstream": _TEXT, "downstream": _TEXT, "blocked_us": _WHOLE, "blocks": _WHOLE},
     "blocks": {
         "stage": _TEXT,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.spark.report import figures, opening, sections
-from penstock.spark.report.frame import Row
+from penstock.spark.report.frame import Row, when
 from penstock.spark.report.markup import Safe, el, together
 from penstock.spark.report.svg import Axis
 
@@ -22,7 +22,8 @@ POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 def page(digest: Row, made_ms: int) -> str:
     """The whole file."""
-    axis = Axis(digest["since_ms"], round(digest["step_s"] * 1000), digest["steps"])
+    known = max(0.0, digest["steps"] - digest["known_s"] / digest["step_s"])
+    axis = Axis(digest["since_ms"], round(digest["step_s"] * 1000), digest["steps"], known=known)
     span = figures.span(axis.since_ms, axis.until_ms)
     body = el(
         "body",
@@ -37,8 +38,8 @@ def page(digest: Row, made_ms: int) -> str:
         el(
             "footer",
             {"class": "muted"},
-            f"Made by Penstock at {figures.clock(made_ms)} UTC from windows of {digest['window_s']:g} s; "
-            f"a step of the charts is {digest['step_s']:g} s.",
+            f"Made by Penstock on {when(made_ms):%Y-%m-%d} at {figures.clock(made_ms)} UTC "
+            f"from windows of {digest['window_s']:g} s; a step of the charts is {digest['step_s']:g} s.",
         ),
     )
     head = el(

@@ -13,6 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.flow.state import CONNECTION
 from penstock.spark.report.frame import Row, Steps, Tables, each_slice, group, joined, relabelled, uniques
 from penstock.spark.report.names import Names, bare, cut
 
@@ -45,7 +46,7 @@ class Judged:
 
 def judged(tables: Tables, steps: Steps) -> Judged:
     parts: list[pa.Table] = []
-    clients: dict[str, str] = {}
+    clients = _clients(tables, steps)
     for part in each_slice(tables, "verdicts", steps):
         parts.append(_by_window(part, clients, steps))
     windows = joined(parts)
@@ -59,11 +60,21 @@ def judged(tables: Tables, steps: Steps) -> Judged:
     return Judged(who, _groups(windows, names, steps), clients, max(0, totals.num_rows - WHO_MAX))
 
 
+def _clients(tables: Tables, steps: Steps) -> dict[str, str]:
+    """What connections call themselves, also those that nothing held back for long."""
+    found: dict[str, str] = {}
+    for part in each_slice(tables, "samples", steps):
+        for row in group(part, ["stage"], [("client", "max")]).to_pylist():
+            if row["client"] and (row["stage"] or "").startswith(CONNECTION + " "):
+                found[bare(row["stage"])] = cut(row["client"])
+    return found
+
+
 def _by_window(part: pa.Table, clients: dict[str, str], steps: Steps) -> pa.Table:
     """By client, window and cause the worst of its connections; `clients` learns who is who."""
     for row in group(part, ["connection"], [("client", "max")]).to_pylist():
-        if row["connection"]:
-            clients[bare(row["connection"])] = cut(row["client"] or "")
+        if row["connection"] and row["client"]:
+            clients[bare(row["connection"])] = cut(row["client"])
     own = Names(clients)
     labels = {id_: own.label(f"connection {bare(id_)}") for id_ in uniques(part, "connection")}
     named = relabelled(part, "connection", labels).rename_columns(

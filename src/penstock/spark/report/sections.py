@@ -259,7 +259,7 @@ def forecasts(digest: Row, axis: Axis) -> Safe:
 def longest(digest: Row, axis: Axis) -> Safe:
     rows = [
         (
-            figures.moment(one["began_ms"], axis.until_ms),
+            figures.moment(one["began_ms"], axis.until_ms, seconds=True),
             one["stage"],
             one["cause"],
             one["root"],

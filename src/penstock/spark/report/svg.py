@@ -40,6 +40,7 @@ class Axis:
     steps: int
     width: int = WIDTH
     left: int = LEFT
+    known: float = 0.0  # the step with which the tables begin: before it nothing is known, which is not nothing
 
     @property
     def until_ms(self) -> int:
@@ -90,8 +91,9 @@ def strips(title: str, axis: Axis, rows: Sequence[Strip]) -> Safe:
 
 def _strip(row: Strip, axis: Axis, top: float) -> Safe:
     y = top + (ROW - BAR) / 2
+    begin_x = round(axis.x(axis.known), 2)
     ground = el(
-        "rect", {"class": "ground", "x": LABELS, "y": y, "width": WIDTH - LABELS - RIGHT, "height": BAR, "rx": 2}
+        "rect", {"class": "ground", "x": begin_x, "y": y, "width": WIDTH - begin_x - RIGHT, "height": BAR, "rx": 2}
     )
     label = el(
         "text",
@@ -141,34 +143,46 @@ def lines(
     return _chart(title, axis.width, HEIGHT, [*grid, *_time_ticks(axis, floor, TOP), *area, *drawn])
 
 
-def _path(values: Values, axis: Axis, y: Callable[[float], float]) -> str:
-    """Broken where nothing is known."""
-    found = ""
+def _runs(values: Values) -> list[list[tuple[int, float]]]:
+    """What is known, cut where nothing is known for long."""
+    found: list[list[tuple[int, float]]] = []
     last = -GAP_MAX - 1
     for i, value in enumerate(values):
         if value is None:
             continue
-        found += f"{'L' if i - last <= GAP_MAX else 'M'}{axis.x(i + 0.5):.1f} {y(value):.1f}"
+        if i - last > GAP_MAX:
+            found.append([])
+        found[-1].append((i, value))
         last = i
-    return found or "M0 0"
+    return found
+
+
+def _path(values: Values, axis: Axis, y: Callable[[float], float]) -> str:
+    """A line for each run; one value alone is a dot."""
+    return "".join(f"M{_points(run, axis, y)}{'h0' if len(run) == 1 else ''}" for run in _runs(values)) or "M0 0"
 
 
 def _area(values: Values, axis: Axis, y: Callable[[float], float], floor: float) -> str:
-    known = [(i, value) for i, value in enumerate(values) if value is not None]
-    if len(known) < 2:
-        return "M0 0"
-    points = "L".join(f"{axis.x(i + 0.5):.1f} {y(value):.1f}" for i, value in known)
-    begin, end = (axis.x(known[at][0] + 0.5) for at in (0, -1))
-    return f"M{begin:.1f} {floor}L{points}L{end:.1f} {floor}Z"
+    found = ""
+    for run in _runs(values):
+        begin, end = (axis.x(run[at][0] + 0.5) for at in (0, -1))
+        found += f"M{begin:.1f} {floor}L{_points(run, axis, y)}L{end:.1f} {floor}Z"
+    return found or "M0 0"
+
+
+def _points(run: list[tuple[int, float]], axis: Axis, y: Callable[[float], float]) -> str:
+    return "L".join(f"{axis.x(i + 0.5):.1f} {y(value):.1f}" for i, value in run)
 
 
 def _time_ticks(axis: Axis, floor: float, top: float) -> list[Safe]:
     found = []
     long = axis.until_ms - axis.since_ms > 86_400_000
-    for at_ms in axis.ticks():
+    ticks = axis.ticks()
+    fine = any(at_ms % 60_000 for at_ms in ticks)  # else two of them would have the same words
+    for at_ms in ticks:
         x = axis.x((at_ms - axis.since_ms) / axis.step_ms)
         anchor = "end" if x > axis.width - RIGHT - 20 else "middle"
-        text = figures.moment(at_ms, axis.until_ms) if long else figures.clock(at_ms)
+        text = figures.moment(at_ms, axis.until_ms) if long else figures.clock(at_ms, fine)
         found.append(el("line", {"class": "grid", "x1": round(x, 1), "x2": round(x, 1), "y1": top, "y2": floor + 4}))
         found.append(el("text", {"class": "tick", "x": round(x, 1), "y": floor + 17, "text-anchor": anchor}, text))
     return found

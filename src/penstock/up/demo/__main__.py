@@ -30,6 +30,8 @@ def main() -> int:
         stopping.wait()
         play.end()
     except (ClientError, UriError) as error:
+        if stopping.is_set():
+            return 0  # the broker was stopped with us, and went first: the queues expire
         print(f"penstock: the demo: {error}", file=sys.stderr)
         return 1
     return 0

@@ -72,12 +72,7 @@ def warehouse(play: Play, connection: Connection) -> None:
 
 
 def billing(play: Play, connection: Connection) -> None:
-    publisher = Publisher(connection.open_channel())
-    properties, body = _message(PERSISTENT, "bill", 500)
-    while not play.wait(TICK_S):
-        for _ in range(BILLS_PER_TICK):
-            publisher.publish("", BILLS, properties, body)
-        publisher.flush()
+    _publish(play, connection.open_channel(), BILLS, "bill", 500, BILLS_PER_TICK)
 
 
 def ledger(play: Play, connection: Connection) -> None:
@@ -114,12 +109,7 @@ def archive(play: Play, connection: Connection) -> None:
 
 
 def audit_log(play: Play, connection: Connection) -> None:
-    publisher = Publisher(connection.open_channel())
-    properties, body = _message(PERSISTENT, "audit", 200)
-    while not play.wait(TICK_S):
-        for _ in range(AUDIT_PER_TICK):
-            publisher.publish("", AUDIT, properties, body)
-        publisher.flush()
+    _publish(play, connection.open_channel(), AUDIT, "audit", 200, AUDIT_PER_TICK)
 
 
 def audit_export(play: Play, connection: Connection) -> None:
@@ -147,6 +137,16 @@ CAST: Final[dict[str, Act]] = {
     "importer": importer,
     "audit-log": audit_log,
 }
+
+
+def _publish(play: Play, channel: Channel, queue: str, kind: str, size: int, per_tick: int) -> None:
+    """Persistent messages, so many in each tick, and their confirms."""
+    publisher = Publisher(channel)
+    properties, body = _message(PERSISTENT, kind, size)
+    while not play.wait(TICK_S):
+        for _ in range(per_tick):
+            publisher.publish("", queue, properties, body)
+        publisher.flush()
 
 
 def _consume(play: Play, channel: Channel, queue: str, name: str) -> None:

@@ -11,7 +11,9 @@ export function axis(digest, left, width) {
   const step = digest.step_s * 1000;
   const until = since + step * digest.steps;
   const x = (at) => left + (at / digest.steps) * (width - left);
-  return { since, until, step, steps: digest.steps, left, width, x, at: (i) => since + i * step };
+  // The step with which the tables begin: before it nothing is known, which is not nothing.
+  const known = Math.max(0, digest.steps - digest.known_s / digest.step_s);
+  return { since, until, step, steps: digest.steps, known, left, width, x };
 }
 
 export function timeTicks(one, top, floor) {

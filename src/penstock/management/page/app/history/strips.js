@@ -55,7 +55,8 @@ export function strips(title) {
   function say() {
     const row = chosen ? rows[chosen.row] : null;
     const words = row ? `${row.label}, ${moment(digest.since_ms + chosen.step * digest.step_s * 1000)}: ` : "";
-    const text = row ? words + row.said(chosen.step) : "";
+    const known = row && chosen.step >= Math.floor(axis(digest, 0, 1).known);
+    const text = row ? words + (known ? row.said(chosen.step) : "before the tables begin") : "";
     put(told, text);
     drawing.setAttribute("aria-label", text ? `${title}. ${text}` : title);
   }
@@ -104,24 +105,25 @@ function line(row, time, top, drop, narrow) {
   const label = narrow
     ? s("text", { class: "strip-name", x: 0, y: y - 5 }, name)
     : s("text", { class: "strip-name", x: time.left - 8, y: y + 12, "text-anchor": "end" }, name);
+  const begin = time.x(time.known);
   const ground = s("rect", {
     class: "strip-ground",
-    x: time.left,
+    x: begin,
     y,
-    width: time.width - time.left,
+    width: time.width - begin,
     height: BAR_PX,
     rx: 2,
   });
   const classOf = (i) => (row.share[i] > 0 ? `${row.kind?.[i] ?? ""} level-${level(row.share[i])}`.trim() : "");
   const cells = [];
-  let begin = 0;
+  let from = 0;
   for (let i = 1; i <= time.steps; i += 1) {
-    if (i < time.steps && classOf(i) === classOf(begin)) continue;
-    const kind = classOf(begin);
+    if (i < time.steps && classOf(i) === classOf(from)) continue;
+    const kind = classOf(from);
     // A little wider, so that there is no gap between cells.
-    const width = (time.x(i) - time.x(begin) + 0.4).toFixed(2);
-    if (kind) cells.push(s("rect", { class: `cell ${kind}`, x: time.x(begin).toFixed(2), y, width, height: BAR_PX }));
-    begin = i;
+    const width = (time.x(i) - time.x(from) + 0.4).toFixed(2);
+    if (kind) cells.push(s("rect", { class: `cell ${kind}`, x: time.x(from).toFixed(2), y, width, height: BAR_PX }));
+    from = i;
   }
   return s("g", {}, label, ground, cells);
 }

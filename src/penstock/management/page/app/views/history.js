@@ -1,7 +1,7 @@
 // History: what the flow pipeline has found in the last hours. Who was held back by what and when, who blocked whom,
 // how near queues, memory and disk came to their limits, and when they will be there. As the report file has it.
 
-import { ApiError, get, query } from "../parts/api.js";
+import { get, query } from "../parts/api.js";
 import { chart } from "../parts/chart.js";
 import { h, put, renew, renewDeep } from "../parts/dom.js";
 import { bytes, count, duration, moment, percent, short } from "../parts/format.js";
@@ -46,17 +46,11 @@ export function history(place) {
 
   const timer = place.every(SECONDS, async (signal) => {
     const asked = range;
-    try {
-      const { digest } = await get("/api/flow/tables" + query({ range: asked }), signal);
-      if (asked !== range) return; // another one was chosen meanwhile
-      put(nothing);
-      view.element.hidden = false;
-      view.show(digest);
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 404) throw error;
-      view.element.hidden = true;
-      renew(nothing, howToGetIt(error.message));
-    }
+    const { digest, reason } = await get("/api/flow/tables" + query({ range: asked }), signal);
+    if (asked !== range) return; // another one was chosen meanwhile
+    view.element.hidden = !digest;
+    renew(nothing, digest ? [] : howToGetIt(reason));
+    if (digest) view.show(digest);
   });
 }
 
@@ -200,14 +194,14 @@ function bannerOf(digest) {
 function numbers(digest) {
   const [longest] = digest.longest;
   const syncs = digest.syncs.p99_ms.filter((value) => value !== null);
-  const [fullest] = [...digest.depth].sort((a, b) => (b.limit_share ?? 0) - (a.limit_share ?? 0));
+  const [near] = digest.depth.filter((one) => one.limit_share).sort((a, b) => b.limit_share - a.limit_share);
   const failures = digest.quality.reduce((sum, one) => sum + one.failures, 0);
   return [
     counted("Held back", digest.verdicts.length + digest.left_out.verdicts, "publisher"),
     counted("Blocked now", digest.open.length, "stage"),
     tile("Longest block", longest ? duration(longest.longest_s) : "none", longest?.stage),
     tile("Slowest syncs", syncs.length ? ms(Math.max(...syncs)) : "none", "p99 of the worst window"),
-    tile("Nearest to its limit", fullest?.limit_share ? percent(fullest.limit_share) : "none", fullest?.stage),
+    tile("Nearest to its limit", near ? percent(near.limit_share) : "none", near?.stage),
     counted("Fail a check", failures, "row"),
   ];
 }
