@@ -61,7 +61,7 @@ def test_a_table_goes_to_an_exchange_and_the_next_run_publishes_only_what_was_ad
     assert "9300 messages in example.prices.all" in again
 
 
-def test_the_spark_example_of_the_readme_works_as_typed(
+def test_the_spark_examples_of_the_readme_work_as_typed(
     spark: SparkSession,
     broker: ServeProcess,
     tmp_path: Path,
@@ -73,7 +73,8 @@ def test_the_spark_example_of_the_readme_works_as_typed(
     (section,) = [one for one in part if one.startswith("Spark\n")]
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     shell = "".join(code for language, code in blocks if language == "sh")
-    (program,) = [code for language, code in blocks if language == "python"]
+    five_lines, program = (code for language, code in blocks if language == "python")
+    assert len([line for line in five_lines.splitlines() if line]) == 5
     (declare,) = [line for line in shell.splitlines() if "penstock stream declare" in line]
 
     monkeypatch.setattr(sys, "argv", [*shlex.split(declare, comments=True), "--uri", broker.uri])
@@ -81,7 +82,9 @@ def test_the_spark_example_of_the_readme_works_as_typed(
         main()
     assert not ended.value.code
 
-    # The session's JVM was started elsewhere, and names without a path are its own.
-    program = program.replace('"orders.', f'"{tmp_path}/orders.').replace("127.0.0.1:5672", f"127.0.0.1:{broker.port}")
-    exec(compile(program, "README.md", "exec"), {})
-    assert "1000 rows" in capsys.readouterr().out
+    for code, expected in ((program, "1000 rows"), (program, "2000 rows"), (five_lines, "[1-9][0-9]* rows")):
+        # The session's JVM was started elsewhere, and names without a path are its own.
+        placed = re.sub(r'"((?:orders\.|events"|checkpoint").*?)', rf'"{tmp_path}/\1', code)
+        placed = placed.replace("127.0.0.1:5672", f"127.0.0.1:{broker.port}")
+        exec(compile(placed, "README.md", "exec"), {})
+        assert re.search(rf"^{expected}$", capsys.readouterr().out, re.MULTILINE)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import BarrierTaskContext
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from penstock.spark import register
 from tests.spark.streams import Feeder
+from tests.wire.live import LiveBroker
 
 RUN_S = 200
 
@@ -157,16 +159,61 @@ def test_what_only_the_running_query_can_know_ends_it_with_one_line(
     assert "sesame" not in str(caught.value)
 
 
-def test_no_password_is_in_a_plan_or_in_progress(spark: SparkSession, uri: str, capsys: pytest.CaptureFixture[str]):
+def test_no_password_is_in_a_plan_or_in_progress(
+    spark: SparkSession,
+    feeder: Feeder,
+    uri: str,
+    name: str,
+    checkpoint: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
     secret = uri.replace("guest:guest", "ann:sesame")
     for frame in (
         spark.readStream.format("amqp").options(uri=secret, stream="s").load(),
         spark.readStream.format("amqp").options(uri=uri, stream="s", username="ann", password="sesame").load(),
     ):
         frame.explain(True)
-        shown = capsys.readouterr().out + repr(frame) + frame._jdf.queryExecution().analyzed().toString()
+        shown = capfd.readouterr().out + repr(frame) + frame._jdf.queryExecution().analyzed().toString()
         assert "amqp" in shown
         assert "sesame" not in shown
+    # The right password, spelled so that it is found again: a query that runs, its progress, and all that is logged.
+    feeder.declare(name)
+    feeder.publish(name, 10)
+    options = {"uri": uri.replace("guest:guest", "guest:%67u%65st"), "stream": name, "startingOffsets": "earliest"}
+    caplog.set_level("DEBUG", "penstock")  # not py4j, which shows on DEBUG all that is said to the JVM
+    writer = spark.readStream.format("amqp").options(**options).load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    assert query.awaitTermination(RUN_S)
+    query.explain(True)
+    assert query.lastProgress is not None
+    assert query.lastProgress["numInputRows"] == 10
+    logged = capfd.readouterr()
+    shown = f"{query.recentProgress} {query.status} {caplog.text} {logged.out} {logged.err}"
+    assert name in shown
+    assert "%67" not in shown
+    assert "guest:guest" not in shown
+
+
+def test_partitions_are_read_side_by_side_each_over_a_connection_of_its_own(
+    spark: SparkSession, name: str, tmp_path: Path
+):
+    with LiveBroker(data=tmp_path / "data") as live, Feeder(live.uri) as feeder:
+        for number in range(2):
+            feeder.declare(f"{name}-{number}")
+            feeder.publish(f"{name}-{number}", 20_000, size=200)
+        read = spark.read.format("amqp").options(uri=live.uri, stream=name, consumerName=name).load()
+
+        def after_the_others(rows: Iterable[Row]) -> Iterable[tuple[int, int]]:
+            coming = iter(rows)
+            first = next(coming)  # neither task goes on before the other has its own
+            BarrierTaskContext.get().barrier()
+            yield first.partition, 1 + sum(1 for _ in coming)
+
+        rows = read.select("partition").rdd.barrier().mapPartitions(after_the_others).collect()
+        assert sorted(rows) == [(0, 20_000), (1, 20_000)]
+        names = live.call(lambda: [one.client_properties.get("connection_name") for one in live.connections()])
+        assert names.count(f"spark task, {name}") == 2
 
 
 def test_registering_again_does_no_harm(spark: SparkSession):

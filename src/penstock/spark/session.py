@@ -8,11 +8,15 @@ Not here: where Java comes from (java.py); clusters, whose settings are their ow
 
 import os
 import re
+import signal
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.spark import register
@@ -60,21 +64,32 @@ def local_session(app: str = "penstock", cores: int | None = None, memory: str =
     given["spark.driver.memory"] = memory
     # Spark's default of 200 is for clusters: each is a task, and for a stateful query a directory, in every batch.
     given["spark.sql.shuffle.partitions"] = str(cores)
-    given |= config
-    options = [option for option, _ in JAVA_OPTIONS]
-    given["spark.driver.extraJavaOptions"] = " ".join([*options, given.get("spark.driver.extraJavaOptions", "")])
-    builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
-    for name, value in given.items():
+    return _started(app, f"local[{cores}]", given | config)
+
+
+def _started(app: str, master: str, given: dict[str, str]) -> SparkSession:
+    """A session with these settings, and JAVA_OPTIONS before those that are given."""
+    options = [*(option for option, _ in JAVA_OPTIONS), given.get("spark.driver.extraJavaOptions", "")]
+    builder = SparkSession.builder.appName(app).master(master)
+    for name, value in {**given, "spark.driver.extraJavaOptions": " ".join(options)}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    register(session)
-    return session
+    found = builder.getOrCreate()
+    register(found)
+    return found
 
 
 # What any session of ours has: the others of SETTINGS are for a session on one machine.
 ANYWHERE = frozenset({"spark.sql.streaming.checkpointFileManagerClass", "spark.ui.showConsoleProgress"})
 LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)\])?")
 REMOTE = re.compile(r"(?:spark|k8s|mesos)://.+|yarn")
+# Of a session that may live for months: what Spark remembers of past batches for a page that nobody opens.
+LONG_LIVED = {
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+}
 CLUSTER_SHUFFLES = "8"  # tables of a micro-batch are small: 200 tasks, Spark's default, would only wait for each other
 
 
@@ -89,15 +104,7 @@ def session(app: str, master: str, memory: str = "1g", **config: str) -> SparkSe
     prepare()
     given = {name: value for name, value, _ in SETTINGS if name in ANYWHERE}
     given |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
-    given |= {"spark.sql.shuffle.partitions": CLUSTER_SHUFFLES, **config}
-    options = [option for option, _ in JAVA_OPTIONS]
-    given["spark.driver.extraJavaOptions"] = " ".join([*options, given.get("spark.driver.extraJavaOptions", "")])
-    builder = SparkSession.builder.appName(app).master(master)
-    for name, value in given.items():
-        builder = builder.config(name, value)
-    found = builder.getOrCreate()
-    register(found)
-    return found
+    return _started(app, master, given | {"spark.sql.shuffle.partitions": CLUSTER_SHUFFLES, **config})
 
 
 def fresh(spark: SparkSession) -> SparkSession:
@@ -111,9 +118,33 @@ def fresh(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def opened(app: str, master: str = "local[*]", memory: str = "1g", **config: str) -> Iterator[SparkSession]:
-    """`session`, stopped at the end."""
+    """`session`, stopped at the end. That its JVM is gone by then, by a signal to all of the group, is no error."""
     found = session(app, master, memory, **config)
+    # What counts in tasks, which nothing of ours uses, is told to a server here; it prints a page when the JVM ends.
+    vars(found.sparkContext._accumulatorServer)["handle_error"] = _silent
     try:
         yield found
     finally:
-        found.stop()
+        with warnings.catch_warnings(), suppress(Py4JError, OSError):
+            warnings.simplefilter("ignore")
+            found.stop()
+
+
+def abandon() -> None:
+    """Before a process gives up in the middle of a start: the JVM that has not answered yet ends. By itself it would
+    look for a file that is gone then, and print a page. For the main thread; where the system does not tell which
+    children there are, nothing happens.
+    """
+    if SparkContext._gateway is not None:
+        return
+    try:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+    except OSError:
+        return
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _silent(*_: object) -> None:
+    """Instead of a traceback for a connection that has ended."""

@@ -30,13 +30,14 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.spark.identity import Identities, Ranges
-from penstock.spark.spoollock import SpoolLock
+from penstock.spark.lock import Lock, Taken
 
 # 100,000 gaps between what this query took and what others took, at 40 bytes each in the state that every batch writes.
 RANGES_MAX: Final = 100_000
 # More than a broker can forget acks of in one crash: several times the largest prefetch. About 10 MB of memory.
 IDS_KEPT: Final = 200_000
 VERSION: Final = 1
+LOCK_FILE: Final = "lock"
 STATE_FILE: Final = "state.json"
 IDS_FILE: Final = "ids"
 ID_COLUMN: Final = "identity"
@@ -48,6 +49,10 @@ _UNFINISHED_NAME: Final = re.compile(r"(\d{20}-\d{20}|state|ids)\.tmp")
 
 class SpoolError(Exception):
     """The spool cannot be used; one line for the user."""
+
+
+class SpoolInUse(Exception):
+    """Another query has this spool; one line for the user."""
 
 
 class SpoolFile:
@@ -77,7 +82,7 @@ class Spool:
             make_directory(directory)
         except OSError as error:
             raise SpoolError(f"spool {directory}: cannot make it: {error.strerror}") from None
-        self._lock = SpoolLock(directory, lock_wait_s)
+        self._lock = _locked(directory, lock_wait_s)
         self.id = ""
         self.committed = 0  # the first row that may not be in Spark's log
         self.files: list[SpoolFile] = []  # not committed, in order, without a gap
@@ -279,6 +284,18 @@ class Spool:
             if message_id not in kept and self._ids.get(message_id) == 0:
                 del self._ids[message_id]
         _write_file(path, _pack_ids(self._ids_order))
+
+
+def _locked(directory: Path, wait_s: float) -> Lock:
+    try:
+        return Lock(directory / LOCK_FILE, wait_s)
+    except Taken as error:
+        raise SpoolInUse(
+            f"spool {directory} is in use by {error.holder}: each query on a queue needs a spool of its own; "
+            "give this one another consumerName or spoolDir"
+        ) from None
+    except OSError as error:
+        raise SpoolInUse(f"spool {directory}: cannot lock it: {error.strerror}") from None
 
 
 def make_directory(directory: Path) -> None:

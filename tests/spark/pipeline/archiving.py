@@ -65,20 +65,17 @@ class Lines(list[str]):
 def archive(spark: SparkSession, uri: str, to: Path, **wanted: Any) -> Lines:
     """A whole run in this process; what it said."""
     lines = Lines()
-    job = Archive(ArchiveWanted(uri=uri, to=to, **wanted), threading.Event(), lines, lines)
-    try:
-        assert job.prepare()
-        job.run(spark)
-    finally:
-        job.close()
-    return lines
+    return run(spark, Archive(ArchiveWanted(uri=uri, to=to, **wanted), threading.Event(), lines, lines), lines)
 
 
 def replay(spark: SparkSession, uri: str, table: Path, exchange: str, **wanted: Any) -> Lines:
     """The same for a replay."""
     lines = Lines()
     asked = ReplayWanted(uri=uri, table=str(table), exchange=exchange, **wanted)
-    job = Replay(asked, threading.Event(), lines, lines)
+    return run(spark, Replay(asked, threading.Event(), lines, lines), lines)
+
+
+def run(spark: SparkSession, job: Archive | Replay, lines: Lines) -> Lines:
     try:
         assert job.prepare()
         job.run(spark)

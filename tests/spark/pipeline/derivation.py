@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.flowjob.gathered import gathered
-from penstock.spark.tables.derive import Inputs, derive, reach, window_start
+from penstock.spark.tables.derive import Inputs, derive, window_start
 from penstock.spark.tables.events import parse
-from penstock.spark.tables.schema import FORECAST_S, LOOKBACK_S, schema
+from penstock.spark.tables.schema import FORECAST_S, LOOKBACK_S, REACH_S, schema
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -79,9 +79,8 @@ class Slices:
     def add(self, batch: pa.Table) -> None:
         newest = window_start(pc.max(self.events["at"]).as_py(), self.window_s) if self.events is not None else None
         open_now = [row for row in self.tables.get("open", []) if row["window"] == newest]
-        span = reach(frame(self.spark, batch, "events"), frame(self.spark, open_now, "open")).toArrow().to_pylist()[0]
-        assert span["events"] == batch.num_rows
-        start = window_start(span["oldest"], self.window_s)
+        first = pc.min(batch.filter(pc.invert(batch["late"]))["at"]).as_py() - timedelta(seconds=REACH_S)
+        start = window_start(min([first, *(row["seen_at"] for row in open_now)]), self.window_s)
         self.events = pa.concat_tables([self.events, batch]) if self.events is not None else batch
         fresh = derived(self.spark, self.inputs(start, newest), self.window_s, start)
         for name, rows in fresh.items():

@@ -27,7 +27,7 @@ from penstock.spark.archive.wait import await_broker
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from tests.spark.pipeline.archiving import JobProcess, Lines, archive, fill, rows
-from tests.spark.queuework import ready
+from tests.spark.queuework import delete, ready
 from tests.wire.waiting import wait_until
 
 STARTS_S = 400.0  # a JVM on a machine that is very busy
@@ -133,12 +133,42 @@ def test_a_run_that_follows_archives_what_comes_until_it_is_told_to_stop(
     assert sorted(int(row["body"]) for row in rows(tmp_path / "a")) == list(range(20))
 
 
+def test_an_archive_that_is_used_again_for_another_stream_of_that_name_is_refused(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    fill(uri, name, numbered(10), "stream")
+    wanted = Wanted(uri=uri, to=tmp_path / "a", stream=name, allow_gaps=True)
+    # A first batch without rows, which only settles where it begins, leaves nothing to know the stream by.
+    assert archive(spark, uri, tmp_path / "a", stream=name, start="latest")[-1].startswith("done: 0 rows")
+    fill(uri, name, numbered(10, 10), "stream")
+    archive(spark, uri, tmp_path / "a", stream=name)
+    assert [int(row["body"]) for row in rows(tmp_path / "a")] == list(range(10, 20))
+    prepare(wanted)
+    for count, told in ((40, "has another message there"), (15, "ends at 15")):
+        delete(uri, name)
+        fill(uri, name, numbered(count, 1000), "stream")
+        said = f"{tmp_path / 'a'} has stream {name} up to offset 19, but the one at amqp://guest@127"
+        found = complaint(wanted)
+        assert found.startswith(said)
+        assert found.endswith(f" {told}: it is another broker's, or was made anew; name another directory")
+    delete(uri, name)
+    fill(uri, name, numbered(10), "stream")
+    fill(uri, name, numbered(10, 10), "stream")
+    prepare(wanted)  # the same again, as from a copy of the data directory
+
+
 class Crash(Exception):
     pass
 
 
 def crash(*paths: Path) -> None:
     raise Crash
+
+
+def crash_at_the_table(source: Path, target: Path) -> None:
+    if target.suffix == ".parquet":
+        raise Crash
+    os.replace(source, target)
 
 
 def put(files: ArchiveFiles, batch: int, numbers: range) -> None:
@@ -155,6 +185,11 @@ def test_small_files_are_merged_and_a_crash_in_between_loses_and_doubles_no_row(
     files = ArchiveFiles(tmp_path)
     for batch in range(12):
         put(files, batch, range(batch * 5, batch * 5 + 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "rename", crash_at_the_table)
+        with pytest.raises(Crash):
+            compact(files, threading.Event())
+    assert len(table_files(tmp_path)) == 12  # not moved yet: what it was made of counts
     with monkeypatch.context() as patch:
         patch.setattr(disk, "remove", crash)
         with pytest.raises(Crash):
@@ -178,11 +213,6 @@ def test_small_files_are_merged_and_a_crash_in_between_loses_and_doubles_no_row(
 def test_a_batch_that_was_committed_and_not_moved_is_moved_by_the_next_change_or_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def crash_at_the_table(source: Path, target: Path) -> None:
-        if target.suffix == ".parquet":
-            raise Crash
-        os.replace(source, target)
-
     files = ArchiveFiles(tmp_path)
     files.write_label(Label("stream", "s", "/", ("body",), (), None, False))
     for batch in range(2):
@@ -200,6 +230,45 @@ def test_a_batch_that_was_committed_and_not_moved_is_moved_by_the_next_change_or
     assert again.has(1)
     assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(20))
     again.close()
+
+
+def test_a_batch_of_which_some_files_are_moved_is_in_the_table_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    moved = 0
+
+    def crash_at_the_third(source: Path, target: Path) -> None:
+        nonlocal moved
+        moved += target.suffix == ".parquet"
+        if moved == 3:
+            raise Crash
+        os.replace(source, target)
+
+    files = ArchiveFiles(tmp_path)
+    put(files, 0, range(5))
+    staged = files.staged("batch-1")
+    for hour in range(4):
+        (staged / f"hour={hour}").mkdir(parents=True)
+        pq.write_table(pa.table({"body": [b"%d" % hour]}), staged / f"hour={hour}" / "part-0.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "rename", crash_at_the_third)
+        with pytest.raises(Crash):
+            files.put(1, staged, 0)
+    assert table_files(tmp_path) == ["day=2026-11-16/batch-0000000000-00000.parquet"]
+    files.settle()
+    assert len(table_files(tmp_path)) == 5
+    files.close()
+
+
+def test_a_file_of_the_checkpoint_that_lost_its_content_with_the_power_is_written_anew(tmp_path: Path):
+    for name, content in {"offsets/0": "v1", "offsets/1": "", "commits/0": "", "metadata": ""}.items():
+        (tmp_path / "_checkpoint" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "_checkpoint" / name).write_text(content)
+    files = ArchiveFiles(tmp_path)
+    files.recover()
+    files.close()
+    left = [path for path in (tmp_path / "_checkpoint").rglob("*") if path.is_file()]
+    assert left == [tmp_path / "_checkpoint" / "offsets" / "0"]
 
 
 def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_path: Path):

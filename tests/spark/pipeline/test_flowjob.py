@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger, append
@@ -54,6 +58,7 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables made of a history in several batches, by two jobs one after the other."""
     from penstock.spark.flowjob import FlowJob, FlowSettings
+    from penstock.spark.flowjob.plans import Prepared
 
     root = tmp_path_factory.mktemp("streamed")
     bodies = bodies_of(7, SECONDS)
@@ -61,7 +66,9 @@ def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest
     for part in (bodies[:half], bodies[half:]):
         publish_events(silent.uri, part)
         with Ledger(root).writing() as ledger:
-            FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=half - 50)).run(once=True)
+            job = FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=half - 50))
+            job.run(once=True)
+            assert isinstance(job._batch._made, Prepared), "plans that cannot be run again"
     return root
 
 
@@ -120,6 +127,13 @@ def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, si
             rebuild(spark, ledger, WINDOW_S)
         with pytest.raises(Complaint, match="there is no archive in"):
             rebuild(spark, ledger, WINDOW_S, tmp_path / "nowhere")
+        orders = tmp_path / "orders"
+        orders.mkdir()
+        pq.write_table(pa.table({"offset": [0, 1], "body": [b"an order", b"another"]}), orders / "part.parquet")
+        with pytest.raises(Complaint, match=r"has no events: it must be one of the stream penstock\.events"):
+            rebuild(spark, ledger, WINDOW_S, orders)
+        assert not (ledger.staging / "archive").exists()
+        assert not ledger.tables()
 
 
 @pytest.mark.parametrize(
@@ -156,11 +170,37 @@ def test_the_line_for_operators_has_what_happened_since_the_last_one():
     assert progress.line(7, now=True) is None
 
 
+def test_events_that_retention_took_are_counted_also_from_the_middle_of_a_batch(tmp_path: Path):
+    from penstock.spark.flowjob.batch import EVENTS_STREAM, OFFSETS_RULE, FlowBatch
+    from penstock.spark.flowjob.recent import shaped
+    from penstock.spark.tables.schema import schema
+
+    class Found:
+        """Offsets 0 to 2, and 7 to 9; all of them too late for any window."""
+
+        def parse(self, rows: object) -> pa.Table:
+            at = datetime(2026, 11, 16, 12, tzinfo=UTC)
+            table = {"window": at, "day": at.date(), "at": at, "body": "{}", "late": True}
+            return pa.Table.from_pylist(
+                [{**table, "offset": offset} for offset in (0, 1, 2, 7, 8, 9)],
+                to_arrow_schema(schema("events"), timezone="UTC"),
+            )
+
+        def check(self, tables: object) -> dict[str, pa.Table]:
+            return {"events": shaped(pa.table({"window": pa.array([], pa.timestamp("us", "UTC"))}), "quality")}
+
+    with Ledger(tmp_path).writing() as ledger:
+        ledger.commit(None, [], marks={EVENTS_STREAM: 0})
+        batch = FlowBatch(None, ledger, 10)  # type: ignore[arg-type]
+        batch._made = Found()  # type: ignore[assignment]
+        done = batch.process(None, 0, "query")  # type: ignore[arg-type]
+        assert done.events == 6
+        (row,) = ledger.arrow("quality").to_pylist()
+        assert (row["rule"], row["failures"]) == (OFFSETS_RULE, 4)
+        assert ledger.manifest().marks[EVENTS_STREAM] == 10
+
+
 def test_a_clock_that_was_set_back_does_not_make_everything_late(tmp_path: Path):
-    from datetime import UTC, datetime, timedelta
-
-    import pyarrow as pa
-
     from penstock.spark.flowjob.batch import FlowBatch
     from penstock.spark.ledger.manifest import micros
 

@@ -1,6 +1,7 @@
 """The flow job and its broker, killed at random: every event of the stream is in the tables once.
 
-FLOW_ROUNDS=10 is the long proof, FLOW_SEED repeats one. What was done is in rounds.log.
+FLOW_ROUNDS=20 is the long proof, which kills parts of the job too: its JVM alone, or one of the Python workers.
+FLOW_SEED repeats one. What was done is in rounds.log.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ WINDOW_S: Final = 5
 GO_ON_S: Final = 600.0  # for a commit, on a machine that others use
 MOMENT_S: Final = (0.0, 2.0)  # until the next kill
 FEED_S: Final = 0.2  # between two of the history's seconds
-SECONDS: Final = 4000  # of the history: more than is ever used
+SECONDS: Final = 2000 + 1000 * ROUNDS  # of the history: more than is ever used
+WHOLE: Final = ("broker", "driver", "both")
+PARTS: Final = ("jvm", "worker")  # of the driver's family
 
 
 class Feed(threading.Thread):
@@ -83,17 +86,38 @@ class Life:
 
     def kill(self) -> None:
         """All of it, at once."""
+        end(self.family())
+        self.process.wait(60)
+
+    def kill_part(self, part: str, dice: random.Random) -> None:
+        """The JVM, or one of the Python workers."""
+        below = self.family()[1:]
+        is_jvm = {one: name_of(one) == "java" for one in below}
+        parts = [one for one in below if is_jvm[one] == (part == "jvm") and name_of(one)]
+        end([dice.choice(sorted(parts, key=lambda one: one.pid))] if parts else [])
+
+    def family(self) -> list[psutil.Process]:
         try:
             top = psutil.Process(self.process.pid)
-            family = [top, *top.children(recursive=True)]
+            return [top, *top.children(recursive=True)]
         except psutil.NoSuchProcess:
-            family = []
-        for one in family:
-            try:
-                one.kill()
-            except psutil.NoSuchProcess:
-                continue
-        self.process.wait(60)
+            return []
+
+
+def end(processes: list[psutil.Process]) -> None:
+    for one in processes:
+        try:
+            one.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def name_of(process: psutil.Process) -> str:
+    """Empty: it is gone."""
+    try:
+        return Path((process.cmdline() or [""])[0]).name
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def version(tables: Path) -> int:
@@ -132,14 +156,20 @@ def test_whatever_is_killed_every_event_is_in_the_tables_once_and_they_are_those
             life = Life(uri, tables, log)
             wait_until(partial(has_gone_on, tables, before, life), GO_ON_S, "a commit")
             assert life.process.poll() is None, log.read_text()[-3000:]
-            for victim in dice.sample(("broker", "driver", "both"), 2 if ROUNDS > 1 else 1):
+            for victim in dice.sample(WHOLE + PARTS, 2) if ROUNDS > 1 else dice.sample(WHOLE, 1):
                 time.sleep(dice.uniform(*MOMENT_S))
-                if victim != "driver":
+                if victim in ("broker", "both"):
                     broker.kill()
-                if victim != "broker" and life is not None:
+                if victim in PARTS and life is not None:
+                    life.kill_part(victim, dice)
+                if victim == "jvm" and life is not None:
+                    # Without it there is nothing to be done but to say so.
+                    assert life.process.wait(120) == 1, log.read_text()[-3000:]
+                    life = None
+                if victim in ("driver", "both") and life is not None:
                     life.kill()
                     life = None
-                if victim != "driver":
+                if victim in ("broker", "both"):
                     broker = ServeProcess(tmp_path, *SILENT, *listen)
                     assert broker.port, broker.log
                 with (tmp_path / "rounds.log").open("a") as notes:
@@ -155,6 +185,7 @@ def test_whatever_is_killed_every_event_is_in_the_tables_once_and_they_are_those
         feed.join(60)
         take_all(spark, uri, tables, WINDOW_S)
         assert offsets_of(tables) == list(range(next_offset(uri)))
+        assert "Traceback" not in log.read_text(), log.read_text()[-3000:]
     finally:
         feed.halt.set()
         if life is not None:

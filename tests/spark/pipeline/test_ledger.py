@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -132,6 +133,42 @@ def test_one_process_writes_and_a_second_is_told_which(ledger: Ledger):
     )
     assert "are being written by process" in run.stdout
     assert run.stdout.count("\n") == 1
+
+
+def test_what_is_locked_can_be_waited_for_and_whoever_waits_is_told_once(tmp_path: Path):
+    from penstock.spark.lock import Lock, Taken
+
+    first = Lock(tmp_path / "lock")
+    with pytest.raises(Taken, match=f"{tmp_path} is in use by process {os.getpid()}"):
+        Lock(tmp_path / "lock")
+    told: list[str] = []
+
+    def waiting() -> None:
+        told.append("waiting")
+        first.release()
+
+    second = Lock(tmp_path / "lock", 60, waiting)
+    assert told == ["waiting"]
+    first.release()  # once more: nothing happens
+    with pytest.raises(Taken):
+        Lock(tmp_path / "lock")
+    second.release()
+    assert not (tmp_path / "lock").read_text()
+
+
+def test_a_ledger_that_cannot_be_opened_is_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    ledger = Ledger(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "remove_tree", refuse)
+        with pytest.raises(PermissionError):
+            ledger.open()
+    with Ledger(tmp_path).writing():
+        pass
+    ledger.open()
+    ledger.close()
 
 
 def test_where_there_are_no_tables_the_reader_is_told_so_in_one_line(tmp_path: Path):

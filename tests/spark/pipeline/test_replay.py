@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.archive import compact as compaction
 from penstock.spark.archive.files import table_files
-from penstock.spark.complaint import Complaint
+from penstock.spark.complaint import Complaint, line_of
 from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.state import ReplayState
+from penstock.spark.replay.table import find_table, was_merged
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
 from tests.wire.live import LiveBroker
@@ -93,6 +94,8 @@ def test_a_replay_that_is_killed_in_the_middle_goes_on_with_every_key_in_order_a
 def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri: str, name: str, tmp_path: Path):
     table = make_table(tmp_path / "table", 2000, per_s=10)
     declare(uri, name, name)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "replay.json.new").write_text("{")  # of a run that was killed while it wrote its plan
     stop, lines = threading.Event(), Lines()
     asked = Wanted(uri=uri, table=str(table), exchange=name, checkpoint=tmp_path / "c", speed=1.0, window=20)
     job = Replay(asked, stop, lines, lines)
@@ -109,6 +112,11 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri:
     assert lines[-1].endswith(" left")
     with pytest.raises(Complaint, match="belongs to another replay: recorded time by timestamp, not none"):
         replay(spark, uri, table, name, checkpoint=tmp_path / "c")
+    whole = (table / "2.parquet").read_bytes()
+    pq.write_table(pq.read_table(table / "2.parquet").slice(1), table / "2.parquet")
+    with pytest.raises(Complaint, match="has 1999 of the 2000 rows that it had when the replay began"):
+        replay(spark, uri, table, name, checkpoint=tmp_path / "c", speed=FAST)
+    (table / "2.parquet").write_bytes(whole)
     replay(spark, uri, table, name, checkpoint=tmp_path / "c", speed=FAST)
     assert by_key(drain(uri, name)) == expected(2000)
 
@@ -177,11 +185,14 @@ def test_an_archive_may_grow_and_be_merged_while_it_is_replayed(
     monkeypatch.setattr(compaction, "FILES_MIN", 2)
     fill(uri, name, (b"%d" % n for n in range(100)), "stream")
     archive(spark, uri, tmp_path / "a", stream=name)
+    before = find_table(str(tmp_path / "a"))
     declare(uri, f"{name}b", f"{name}x")
     replay(spark, uri, tmp_path / "a", f"{name}x", checkpoint=tmp_path / "c", where="offset < 60")
     fill(uri, name, (b"%d" % n for n in range(100, 130)), "stream")
     archive(spark, uri, tmp_path / "a", stream=name)
     assert any("merged" in one for one in table_files(tmp_path / "a"))
+    assert was_merged(before)
+    assert not was_merged(find_table(str(tmp_path / "a")))
     # As if the first run had ended in the middle.
     state = ReplayState(tmp_path / "c")
     for mark in (tmp_path / "c").glob("lane-*.json"):
@@ -261,4 +272,11 @@ def test_what_is_wrong_is_one_line(spark: SparkSession, uri: str, name: str, tmp
             replay(spark, uri, **given)
         assert told in str(caught.value)
         assert "\n" not in str(caught.value)
+    (table / "1.parquet").write_bytes(b"PAR1 and then nothing PAR1")
+    with pytest.raises(Exception, match=r"1\.parquet") as damaged:  # Spark's own, which pipeline/common.py makes a line
+        replay(spark, uri, table, name)
+    said = line_of(damaged.value)
+    assert said is not None
+    assert "1.parquet" in said
+    assert "\n" not in said
     assert count(uri, name) == 0

@@ -190,6 +190,12 @@ def test_solving_finds_the_factors_of_exact_rows() -> None:
     assert solve(found, goals, (1.0, 1.0)) == pytest.approx(wanted, rel=0.05)
 
 
+def test_a_second_in_which_no_turn_was_timed_does_not_decide() -> None:
+    turn_us, in_us, out_us = solve([(24, 10, 0), (13, 500, 0)], [0.0, 81.1], (18.0, 0.05, 0.4))
+    assert 0 < turn_us < 20
+    assert min(in_us, out_us) >= 0
+
+
 def test_a_fitted_plant_predicts() -> None:
     plant = fit(rows("channel", worked(100.0, 5.0, [(100, 40_000), (2000, 40_000)])))
     load = Load(Publishers(window=1000), Consumers(acks=False))

@@ -27,7 +27,7 @@ from penstock.spark.gauge import Gauge
 from penstock.spark.options import Options
 from penstock.spark.queuereader import RECORDS_DEFAULT, QueueStreamReader, spool_directory
 from penstock.spark.schema import arrow_schema
-from penstock.spark.spoollock import SpoolInUse
+from penstock.spark.spool import SpoolInUse
 from tests.unit.spark.queuefake import POINTS, Crash, FakeQueue, MicroBatches, fake_query
 
 

@@ -12,8 +12,7 @@ pa = pytest.importorskip("pyarrow")
 
 from penstock.spark import spool as spool_module  # noqa: E402
 from penstock.spark.identity import Identities  # noqa: E402
-from penstock.spark.spool import Spool, SpoolError  # noqa: E402
-from penstock.spark.spoollock import SpoolInUse  # noqa: E402
+from penstock.spark.spool import Spool, SpoolError, SpoolInUse  # noqa: E402
 
 
 def rows(*bodies: bytes):

@@ -26,6 +26,7 @@ Row = Mapping[str, object]
 PULL: Final = 0.02  # of the prior, against one second's weight for each unit of it
 SAMPLED: Final = ("connection", "channel", "queue")  # kinds whose samples tell of the broker's thread
 SWITCH_US: Final = 25.0  # waits for a core this short, on average, are the kernel's way to a thread that was woken
+LITTLE: Final = 0.1  # of what the prior says: less was hardly measured
 GAP_S: Final = 3.0  # samples further apart than that are no interval: between them the settings may have been others
 SYNC_STEPS: Final = 401  # quantiles of the sync times: what is rarer than one in 400 hardly shows in a p99
 SYNC_BOUNDS_US: Final = (500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000)
@@ -367,7 +368,8 @@ def solve(rows: Sequence[Sequence[float]], goals: Sequence[float], prior: Sequen
     scaled = [max(1e-9, value * scale) for value in prior]
     # In units of the scaled prior every factor is near 1, so that one pull suits all.
     units = [[x * unit for x, unit in zip(row, scaled, strict=True)] for row in rows]
-    weights = [1.0 / max(goal, 1e-9) for goal in goals]  # errors as a part of what was measured
+    # Errors as a part of what was measured; where next to nothing was (few turns, none of them timed), of the prior.
+    weights = [1.0 / max(goal, LITTLE * sum(row), 1e-9) for goal, row in zip(goals, units, strict=True)]
     pull = PULL * len(rows) ** 0.5
     free = list(range(size))
     factors = [0.0] * size

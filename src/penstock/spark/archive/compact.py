@@ -26,6 +26,8 @@ SMALL_BYTES: Final = 32 * 1024 * 1024  # a file of this size or more is left alo
 MERGED_BYTES: Final = 128 * 1024 * 1024  # about what a merged file has at most
 FILES_MIN: Final = 10  # fewer small files in one directory do no harm
 GROUP_ROWS: Final = 100_000  # of a row group in a merged file
+GROUP_BYTES: Final = 64 * 1024 * 1024  # in memory: bodies may be large
+READ_ROWS: Final = 10_000  # at a time
 MERGED: Final = "merged"
 
 
@@ -65,18 +67,17 @@ def _merge(files: ArchiveFiles, group: list[str]) -> bool:
     with pq.ParquetFile(files.root / group[0]) as first:
         schema = first.schema_arrow
     pending: list[pa.RecordBatch] = []
-    rows = 0
     with pq.ParquetWriter(staged, schema, compression="zstd", store_schema=False) as writer:
         for name in group:
             with pq.ParquetFile(files.root / name) as file:
                 if file.schema_arrow != schema:
                     return False  # not ours, or of a later version: left as it is
-                for batch in file.iter_batches():
+                for batch in file.iter_batches(READ_ROWS):
                     pending.append(batch)
-                    rows += batch.num_rows
-                    if rows >= GROUP_ROWS:
+                    rows, size = sum(one.num_rows for one in pending), sum(one.nbytes for one in pending)
+                    if rows >= GROUP_ROWS or size >= GROUP_BYTES:
                         writer.write_table(pa.Table.from_batches(pending, schema))
-                        pending, rows = [], 0
+                        pending = []
         if pending:
             writer.write_table(pa.Table.from_batches(pending, schema))
     first_name = PurePosixPath(group[0])

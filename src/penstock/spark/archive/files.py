@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet
 from pyspark.sql.types import StructType
 
-from penstock.spark.archive.lock import Lock, Taken, write_synced
+from penstock.spark.archive.origin import Seen
 from penstock.spark.archive.rows import SOURCE_COLUMNS
+from penstock.spark.archive.terms import difference
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
+from penstock.spark.lock import Lock, Taken
 
 LABEL: Final = "_archive.json"
 COMMIT: Final = "_commit.json"
@@ -67,11 +69,7 @@ class Label:
 
     def differs(self, other: Label) -> str | None:
         """The first thing in which a run with `other` would be another archive, as a clause."""
-        for name, word in WORDS.items():
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"{word} {_shown(mine)}, not {_shown(theirs)}"
-        return None
+        return difference(self, other, WORDS, {SOURCE_COLUMNS: "all"})
 
     def table_schema(self) -> StructType:
         return StructType.fromJson(json.loads(self.schema))
@@ -90,6 +88,7 @@ class Commit:
     unparsed: int = 0  # in all
     adds: list[tuple[str, str]] = field(default_factory=list)  # below _staging, below DIR
     removes: list[str] = field(default_factory=list)
+    seen: Seen | None = None  # of a stream: the message by which it is known again
 
 
 class ArchiveFiles:
@@ -104,11 +103,15 @@ class ArchiveFiles:
                 raise Complaint(f"{root} is no archive, but has {strange} in it; name an empty or a new directory")
         try:
             self._lock = Lock(root / LOCK, LOCK_WAIT_S)
-        except Taken:
-            raise Complaint(f"{root} is in use: another archive job writes there") from None
+        except Taken as error:
+            raise Complaint(f"{root} is in use by {error.holder}: another archive job writes there") from None
         self._run = uuid.uuid4().hex
-        self.label = read_label(root)
-        self.commit = _read_commit(root)
+        try:
+            self.label = read_label(root)
+            self.commit = _read_commit(root)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __repr__(self) -> str:
         return f"<ArchiveFiles {self.root} batch={self.commit.batch} rows={self.commit.rows}>"
@@ -131,12 +134,18 @@ class ArchiveFiles:
 
     def write_label(self, label: Label) -> None:
         self.label = label
-        write_synced(self.root / LABEL, json.dumps({"version": VERSION, **asdict(label)}, indent=1) + "\n")
+        disk.put(self.root / LABEL, f"{json.dumps({'version': VERSION, **asdict(label)}, indent=1)}\n".encode())
 
     def recover(self) -> None:
         """Finish the last change, and forget what was never committed."""
         self._apply()
         disk.remove_tree(self.root / STAGING)
+        # Of what Spark writes and does not sync, a loss of power may leave the name alone, and Spark would not start
+        # again. Nothing is lost with it: what the last batch of the table needs is synced (_sync_checkpoint).
+        checkpoint = self.root / CHECKPOINT
+        for path in (checkpoint / "metadata", *checkpoint.glob("*/[0-9]*")):
+            if path.is_file() and not path.stat().st_size:
+                disk.remove(path)
 
     def has(self, batch: int) -> bool:
         return batch <= self.commit.batch
@@ -148,7 +157,7 @@ class ArchiveFiles:
         disk.remove_tree(path)
         return path
 
-    def put(self, batch: int, staged: Path, unparsed: int) -> int:
+    def put(self, batch: int, staged: Path, unparsed: int, seen: Seen | None = None) -> int:
         """This batch's files are part of the table from now on. The number of their rows."""
         adds: list[tuple[str, str]] = []
         rows = 0
@@ -163,16 +172,15 @@ class ArchiveFiles:
         old = self.commit
         query = checkpoint_id(self.root)
         self._sync_checkpoint(batch)
-        self._change(Commit(batch, query, old.rows + rows, old.unparsed + unparsed, adds))
+        self._change(Commit(batch, query, old.rows + rows, old.unparsed + unparsed, adds, seen=seen or old.seen))
         disk.remove_tree(staged)
         return rows
 
     def replace(self, merged: Path, place: str, removes: list[str]) -> None:
         """Instead of these files there is one from now on, with the same rows."""
         disk.sync(merged)
-        old = self.commit
         adds = [(merged.relative_to(self.root / STAGING).as_posix(), place)]
-        self._change(Commit(old.batch, old.query, old.rows, old.unparsed, adds, removes))
+        self._change(replace(self.commit, adds=adds, removes=removes))
 
     def _sync_checkpoint(self, batch: int) -> None:
         """Which messages a batch has, Spark wrote down and did not sync. It must outlive a loss of power if the batch
@@ -188,7 +196,7 @@ class ArchiveFiles:
 
     def _change(self, commit: Commit) -> None:
         self._apply()  # first: once the last change is overwritten nobody knows what is left of it
-        write_synced(self.root / COMMIT, json.dumps(asdict(commit)) + "\n")
+        disk.put(self.root / COMMIT, f"{json.dumps(asdict(commit))}\n".encode())
         self.commit = commit
         self._apply()
 
@@ -202,10 +210,10 @@ class ArchiveFiles:
                 disk.rename(source, target)
                 # Up to the root: directories that were just made must be found in theirs.
                 places.update(one for one in target.parents if one.is_relative_to(self.root))
-        for place in self.commit.removes:
-            disk.remove(self.root / place)
         for one in places:
             disk.sync(one)
+        for place in self.commit.removes:
+            disk.remove(self.root / place)
 
 
 def read_label(root: Path) -> Label | None:
@@ -230,17 +238,23 @@ def read_label(root: Path) -> Label | None:
 
 
 def table_files(root: Path) -> list[str]:
-    """The table's files below `root`, in order, as if the last change were complete."""
-    commit = _read_commit(root)
-    gone = set(commit.removes)
-    found = []
-    for path in root.rglob(f"*{SUFFIX}"):
-        place = path.relative_to(root)
-        # As Spark does: a directory _x=1 is a value of the column _x.
-        hidden = any(part.startswith(("_", ".")) and "=" not in part for part in place.parts)
-        if not hidden and place.as_posix() not in gone:
-            found.append(place.as_posix())
-    return sorted(found)
+    """The table's files below `root`, in order, as they were before the last change, or as they are behind it: never
+    something between, though a job may be in the middle of a change, or have died there."""
+    while True:
+        commit = _read_commit(root)
+        waiting = _waiting(root, commit)
+        found = {path.relative_to(root) for path in root.rglob(f"*{SUFFIX}")}
+        if commit == _read_commit(root) and waiting == _waiting(root, commit):
+            break
+    # As Spark does: a directory _x=1 is a value of the column _x.
+    hidden = {one for one in found if any(part.startswith(("_", ".")) and "=" not in part for part in one.parts)}
+    gone = {place for _, place in commit.adds if place not in waiting} if waiting else set(commit.removes)
+    return sorted({one.as_posix() for one in found - hidden} - gone)
+
+
+def _waiting(root: Path, commit: Commit) -> set[str]:
+    """Places of the last change to which nothing has been moved yet."""
+    return {place for staged, place in commit.adds if (root / STAGING / staged).exists()}
 
 
 def checkpoint_id(root: Path) -> str:
@@ -255,16 +269,10 @@ def _read_commit(root: Path) -> Commit:
     path = root / COMMIT
     try:
         found = json.loads(path.read_text("utf-8"))
-        return Commit(**{**found, "adds": [(one, other) for one, other in found["adds"]]})
+        seen = found.get("seen")
+        adds = [(one, other) for one, other in found["adds"]]
+        return Commit(**{**found, "adds": adds, "seen": Seen(**seen) if seen is not None else None})
     except FileNotFoundError:
         return Commit()
     except (ValueError, KeyError, TypeError) as error:
         raise Complaint(f"{path} cannot be read: {error}") from None
-
-
-def _shown(value: object) -> str:
-    if value == SOURCE_COLUMNS:
-        return "all"
-    if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "none"
-    return "none" if value is None else str(value)

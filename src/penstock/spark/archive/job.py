@@ -30,6 +30,7 @@ from penstock.client.uri import parse_uri
 from penstock.spark import register
 from penstock.spark.archive.compact import compact
 from penstock.spark.archive.files import CHECKPOINT, SPOOL, ArchiveFiles, Label
+from penstock.spark.archive.origin import contradiction, last_seen, seen_of
 from penstock.spark.archive.rows import (
     UNPARSED,
     Shape,
@@ -54,14 +55,6 @@ STREAM_ROWS: Final = 1_000_000  # of a batch: a file of some ten to hundred mega
 LOOK_S: Final = 0.2
 OF_QUERY: Final = re.compile(r"^Query \[id = .*?\] terminated with exception:| SQLSTATE: \w+")
 NO_WORDS: Final = "(no cause message)"
-# Of a session that may live for months: what Spark remembers of past batches for a page that nobody opens.
-SETTINGS: Final = {
-    "spark.sql.ui.retainedExecutions": "5",
-    "spark.ui.retainedJobs": "20",
-    "spark.ui.retainedStages": "20",
-    "spark.ui.retainedTasks": "200",
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
-}
 COMPACT_BATCHES: Final = 50  # how often a run that follows merges small files
 
 
@@ -195,10 +188,17 @@ class Archive:
         return replace(self._label(), fields=fields, schema=json.dumps(shape.schema().jsonValue()), names=shape.names)
 
     def _look(self, connection: Connection) -> None:
-        if self._wanted.stream is not None:
-            look_for_stream(connection, self._wanted.stream)
-        else:
+        if self._wanted.stream is None:
             look_for_queue(connection, self._wanted.queue or "")
+            return
+        look_for_stream(connection, self._wanted.stream)
+        seen = self._files.commit.seen if self._files is not None else None
+        other = contradiction(connection, self._wanted.stream, seen) if seen is not None else None
+        if seen is not None and other is not None:
+            raise Complaint(
+                f"{self._wanted.to} has {self.source} up to offset {seen.offset}, but the one at {self._uri} {other}: "
+                "it is another broker's, or was made anew; name another directory"
+            )
 
     def _infer(self, spark: SparkSession) -> StructType:
         """The schema of the first bodies that are there."""
@@ -268,15 +268,18 @@ class Archive:
         if files.has(batch):
             files.settle()
             return
-        seen = Observation()
+        read, made = Observation(), Observation()
         wrong = F.coalesce(F.sum(F.col(UNPARSED).cast("long")), F.lit(0)).alias("unparsed")
-        ready = shaped(rows, shape, datetime.now(UTC)).observe(seen, wrong).drop(UNPARSED)
+        if self._wanted.stream is not None:
+            rows = rows.observe(read, last_seen().alias("last"))
+        ready = shaped(rows, shape, datetime.now(UTC)).observe(made, wrong).drop(UNPARSED)
         staged = files.staged(f"batch-{batch:010d}")
         writer = ready.write.mode("overwrite").option("compression", "zstd")
         if shape.partition_by:
             writer = writer.partitionBy(*shape.partition_by)
         writer.parquet(str(staged.resolve()))
-        files.put(batch, staged, int(seen.get["unparsed"]) if shape.fields is not None else 0)
+        seen = seen_of(read.get["last"]) if self._wanted.stream is not None else None
+        files.put(batch, staged, int(made.get["unparsed"]) if shape.fields is not None else 0, seen)
         if self._wanted.compact and self._wanted.follow and batch % COMPACT_BATCHES == COMPACT_BATCHES - 1:
             compact(files, self._stop)
 

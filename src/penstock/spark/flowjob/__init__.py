@@ -3,6 +3,8 @@
     job.py       the streaming query: start, watch, start again, stop; compaction, retention and the page after commits
     batch.py     one micro-batch: events -> derive -> check -> one commit
     recent.py    what the next windows begin with, in memory
+    plans.py     the tables' functions for rows that are here: plans made anew, or once for all batches
+    slots.py     files that a plan reads whenever it runs
     gathered.py  many small DataFrames by one job of Spark
     own.py       sessions with the settings that few rows, or many, do well with
     lookups.py   what PySpark asks its JVM for again and again, asked for once

@@ -3,9 +3,9 @@
     rows of the source -> events -> what the windows they touch need from before -> derive -> check -> commit
 
 Small by design: the events of a batch (at most job.py:BATCH_EVENTS) and the rows derived from them go through this
-process as Arrow, and Spark runs three jobs: parse, derive, check. A rebuild of everything (rebuild.py) does the same
+process as Arrow; Spark parses, derives and checks (plans.py). A rebuild of everything (rebuild.py) does the same
 without that.
-Upstream: job.py, by foreachBatch.  Downstream: tables/derive.py, ledger.
+Upstream: job.py, by foreachBatch.  Downstream: plans.py, ledger.
 Exactly once: the ledger's mark (the offset behind its last event) changes with the tables, in the same commit, and
 every query begins at it; a batch that Spark repeats is skipped.
 Not here: the query and its restarts (job.py).
@@ -23,16 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from penstock.spark.complaint import Complaint
-from penstock.spark.flowjob.gathered import gathered
+from penstock.spark.flowjob.plans import Anew, Plans, Prepared
 from penstock.spark.flowjob.recent import Recent, between, shaped
 from penstock.spark.ledger import Ledger, append, replace
 from penstock.spark.ledger.manifest import micros, moment
-from penstock.spark.tables import quality
-from penstock.spark.tables.derive import Inputs, derive
-from penstock.spark.tables.events import parse
+from penstock.spark.tables.derive import KNOWN
 from penstock.spark.tables.schema import FORECAST_S, LATE_MAX_S, LOOKBACK_S, REACH_S, schema
 from penstock.spark.tables.windows import window_start
 
@@ -70,6 +67,7 @@ class FlowBatch:
         self._ledger = ledger
         self._window_s = window_s
         self._recent = Recent(ledger)
+        self._made: Plans | None = None
 
     def forget(self) -> None:
         """A query starts: what is known comes from the ledger again."""
@@ -91,7 +89,7 @@ class FlowBatch:
         clock = Clock(done.took_s)
         marks = self._ledger.manifest().marks
         mark = marks.get(EVENTS_STREAM)
-        read = parse(rows, self._window_s).toArrow()
+        read = self._plans().parse(rows)
         clock.lap("parse")
         if not read.num_rows:
             return
@@ -104,7 +102,9 @@ class FlowBatch:
         events, newest_us = self._new(read, marks.get(NEWEST))
         done.events = events.num_rows
         offsets = pc.min_max(events["offset"])
-        gap = offsets["min"].as_py() - (mark if mark is not None else offsets["min"].as_py())
+        reached = offsets["max"].as_py() + 1
+        # What retention took before it was read: before this batch, or from the middle of it.
+        gap = reached - (mark if mark is not None else offsets["min"].as_py()) - events.num_rows
         timely = events.filter(pc.invert(events["late"]))
         done.late = events.num_rows - timely.num_rows
         start = self._start(timely)
@@ -123,8 +123,8 @@ class FlowBatch:
         changes.append(replace("quality", judged, at) if start is not None else append("quality", judged))
         clock.lap("check")
         last = fingerprint(events["body"][-1].as_py())
-        reached = {EVENTS_STREAM: offsets["max"].as_py() + 1, NEWEST: newest_us, LAST: last}
-        self._ledger.commit(batch, changes, query, reached, self._window_s)
+        marks = {EVENTS_STREAM: reached, NEWEST: newest_us, LAST: last}
+        self._ledger.commit(batch, changes, query, marks, self._window_s)
         newest = window_start(done.newest, self._window_s)
         self._recent.committed("events", events, None, newest)
         for name, rows_of in {**derived, "quality": judged}.items():
@@ -166,31 +166,36 @@ class FlowBatch:
         before = window_start(start - timedelta(seconds=LOOKBACK_S), self._window_s)
         # What is later than the newest is from before the clock was set back.
         until = window_start(newest, self._window_s) + timedelta(seconds=self._window_s)
-        known = self._recent.rows("events", before, until)
-        both = pa.concat_tables([known, between(events, before, None)])
+        there = self._recent.rows("events", before, until)
+        both = pa.concat_tables([there, between(events, before, None)])
         last = start - timedelta(seconds=self._window_s)
         newest_us = self._ledger.manifest().marks.get(NEWEST)
         if newest_us is not None:
             last = min(last, window_start(moment(newest_us), self._window_s))
         trend = start - timedelta(seconds=FORECAST_S)
-        inputs = Inputs(
-            events=self._frame(both, "events"),
-            open=self._frame(self._recent.rows("open", last, last + timedelta(seconds=self._window_s)), "open"),
-            depth=self._frame(self._recent.rows("depth", trend, start), "depth"),
-            resources=self._frame(self._recent.rows("resources", trend, start), "resources"),
-        )
-        return gathered(derive(inputs, self._window_s, start, self._kept))
+        beside = known(both, start)
+        inputs = {
+            "events": with_known(both, beside),
+            "open": with_known(self._recent.rows("open", last, last + timedelta(seconds=self._window_s)), beside),
+            "depth": self._recent.rows("depth", trend, start),
+            "resources": self._recent.rows("resources", trend, start),
+        }
+        return self._plans().derive(inputs)
 
-    def _kept(self, frame: DataFrame) -> DataFrame:
-        """What several tables are made of, as rows: Spark's plans stay short, and it knows how few the rows are."""
-        return self._single(frame.toArrow(), frame.schema)
+    def _plans(self) -> Plans:
+        if self._made is None:
+            self._made = self._prepared() or Anew(self._spark, self._window_s)
+        return self._made
 
-    def _frame(self, rows: pa.Table, table: str) -> DataFrame:
-        return self._single(rows, schema(table))
-
-    def _single(self, rows: pa.Table, type_: StructType) -> DataFrame:
-        """In one partition: then there is nothing to shuffle in all that is made of it."""
-        return self._spark.createDataFrame(rows if rows.num_rows else [], type_).coalesce(1)
+    def _prepared(self) -> Prepared | None:
+        """None: this Spark cannot run a plan again with other rows, or tasks run where files may come late."""
+        if not (self._spark.sparkContext.master or "").startswith("local"):
+            return None
+        prepared = Prepared(self._spark, self._ledger.staging / "slots", self._window_s)
+        if prepared.is_repeatable():
+            return prepared
+        log.warning("this Spark keeps rows in its plans: they are made anew for each batch, which costs seconds")
+        return None
 
     def _judged(
         self, tables: dict[str, pa.Table], batch: int, start: datetime, gap: int, replaces: bool
@@ -200,8 +205,8 @@ class FlowBatch:
         The derived tables are there from `start` on, so their rows of quality are new too. Of the events only the new
         ones are: theirs are added to what the batches before found in the same windows.
         """
-        frames = {name: quality.checks(name, self._frame(rows, name)) for name, rows in tables.items() if rows.num_rows}
-        fresh = pa.concat_tables(shaped(rows, "quality") for rows in gathered(frames).values())
+        found = self._plans().check(tables)
+        fresh = pa.concat_tables(shaped(rows, "quality") for rows in found.values())
         if gap:
             fresh = pa.concat_tables([fresh, gap_row(gap, start)])
         before = self._recent.rows("quality", start)
@@ -223,6 +228,23 @@ class Clock:
         now = time.perf_counter()
         self._laps[name] = self._laps.get(name, 0.0) + now - self._began
         self._began = now
+
+
+def known(events: pa.Table, start: datetime) -> pa.Table:
+    """tables/derive.py:known, of rows that are here."""
+    timely = events.filter(pc.invert(events["late"]))
+    at_us = timely["at"].cast(pa.int64())
+    restarts = at_us.filter(pc.equal(timely["type"], "recovery")).unique().sort()
+    row = {"start_us": micros(start), "newest_us": pc.max(at_us).as_py() or 0, "restarts": restarts.to_pylist()}
+    return pa.Table.from_pylist([row], to_arrow_schema(KNOWN))
+
+
+def with_known(rows: pa.Table, beside: pa.Table) -> pa.Table:
+    """Each row with this one beside it."""
+    repeated = beside.take(pa.array([0] * rows.num_rows, pa.int64()))
+    for name in repeated.column_names:
+        rows = rows.append_column(repeated.schema.field(name), repeated[name])
+    return rows
 
 
 def fingerprint(body: str | None) -> int:

@@ -38,11 +38,12 @@ from penstock.spark.ledger.retain import retain
 from penstock.spark.patience import is_passing
 from penstock.spark.reading import Reading
 from penstock.spark.report.page import PageWriter
+from penstock.spark.session import LONG_LIVED
 from penstock.spark.tables.schema import LATE_MAX_S, WINDOW_S
 
 BATCH_EVENTS = 50_000  # at most in one micro-batch: what goes through this process at a time
 PAGE_EVERY_S = 5.0
-COMPACT_EVERY = 30  # batches: a minute of them
+COMPACT_EVERY = 30  # batches: five minutes of them
 SETTLED_S = 60  # windows this much older than the newest are merged; later events rewrite what they touch
 RETAIN_EVERY_S = 3600.0
 LOOK_S = 0.2  # how often the query is looked at
@@ -50,14 +51,9 @@ STOP_WAIT_S = 6.0  # for the batch at work, before it is cut short: it is repeat
 AWAY_LOOK_S = (1.0, 5.0)  # between two tries while the broker is away: at first, and at most
 TRIES = 5  # failures in a row without a batch between them
 CONFIG = {
+    **LONG_LIVED,
     "spark.log.level": "OFF",  # a query that fails would print pages; this job says in one line what is wrong
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # a look at Python's stack for every column of a plan
-    # For a page that is off, Spark keeps the plans of a thousand executions: here, megabytes each.
-    "spark.sql.ui.retainedExecutions": "5",
-    "spark.ui.retainedJobs": "20",
-    "spark.ui.retainedStages": "20",
-    "spark.ui.retainedTasks": "200",
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.maxPlanStringLength": "2000",
 }
 
@@ -69,6 +65,7 @@ SMALL_CONFIG = {
 }
 REST = 2.0  # times what a batch took: so long nothing is done after it, and two thirds of a core are left to others
 REST_S_MAX = 20.0
+JVM_GONE = "Spark's JVM is gone: it was killed, or had too little memory (--memory)"
 
 log = logging.getLogger("penstock.spark")
 
@@ -135,6 +132,10 @@ class FlowJob:
                 self._watch(query)
                 if once or self.stopping.is_set():
                     break
+            except ConnectionError:  # of py4j: a signal to all of a process group reaches the JVM too
+                if self.stopping.is_set():
+                    break
+                raise Complaint(JVM_GONE) from None
             except (PySparkException, Py4JError, ClientError) as error:
                 if self.stopping.is_set():
                     break
@@ -152,8 +153,8 @@ class FlowJob:
 
     def _after(self, error: Exception, failed: int) -> int:
         """The query failed: wait until it makes sense to start it again, or give up; how often in a row it failed."""
-        if self._spark.sparkContext._jsc is None:
-            raise Complaint("Spark's JVM is gone") from None
+        if self._is_jvm_gone():
+            raise Complaint(JVM_GONE) from None
         line = first_line(str(error))
         if not self._is_there():
             log.warning("the broker is away; waiting for it: %s", line)
@@ -165,6 +166,11 @@ class FlowJob:
         log.warning("the query failed and is started again: %s", line)
         self.stopping.wait(AWAY_LOOK_S[0])
         return failed
+
+    def _is_jvm_gone(self) -> bool:
+        context = self._spark.sparkContext
+        process = getattr(context._gateway, "proc", None)  # none: somebody else started it
+        return context._jsc is None or (process is not None and process.poll() is not None)
 
     def _wait_for_broker(self) -> None:
         wait_s, most_s = AWAY_LOOK_S
@@ -245,6 +251,12 @@ class FlowJob:
                 log.debug("batch %d: %s", batch, done)
                 self._tidy(done)
             self._behind = self._once or done.events >= self.settings.batch_events
+        except (PySparkException, Py4JError):
+            if self.stopping.is_set():
+                # Cut short. Not with the pages of what Spark says: it searches them for the reason, in vain and so deep
+                # that Java's stack overflows.
+                raise InterruptedError("the job is being stopped") from None
+            raise
         finally:
             self._working.release()
 
@@ -268,9 +280,9 @@ class FlowJob:
             log.exception("page.json could not be written")
 
     def _say(self, now: bool = False) -> None:
-        line = self._progress.line(self._lag(), now)
-        if line is not None:
-            log.info("%s", line)
+        # To ask Spark for its progress costs more than all else here, and this is called five times a second.
+        if self._progress.is_due(now):
+            log.info("%s", self._progress.line(self._lag(), now))
 
     def _lag(self) -> int | None:
         """Events that the stream has and the tables have not, as of the last batch."""

@@ -29,6 +29,7 @@ SMALL: tuple[tuple[str, str, str], ...] = (
     ("spark.sql.lightweightPlanChangeValidation", "false", "checks each step of planning: the tests are for that"),
     ("spark.sql.dataFrameQueryContext.enabled", "false", "looks at Python's stack for each column"),
     ("spark.sql.shuffle.partitions", "1", "a task for some hundred rows is enough"),
+    ("spark.sql.autoBroadcastJoinThreshold", "-1", "rows that are in one place already are not sent around"),
     ("spark.sql.streaming.minBatchesToRetain", "10", "the checkpoint is for the last batch; files that nobody reads"),
 )
 

@@ -53,9 +53,13 @@ class Progress:
         self._failures.update(done.failures)
         self._newest = done.newest or self._newest
 
+    def is_due(self, now: bool = False) -> bool:
+        """Whether something happened, and it is time to say so."""
+        return self._batches > 0 and (now or self._clock() - self._last >= self.every_s)
+
     def line(self, lag: int | None, now: bool = False) -> str | None:
-        """What happened since the last line; None: nothing did, or it is not due yet. lag: events that are not read."""
-        if not self._batches or not (now or self._clock() - self._last >= self.every_s):
+        """What happened since the last line; None: it is not due. lag: events that are not read."""
+        if not self.is_due(now):
             return None
         text = f"{self._batches} batches, {self._events:,} events, {self._rows:,} rows, slowest {self._slowest_s:.1f} s"
         if self._newest is not None:

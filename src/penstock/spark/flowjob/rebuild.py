@@ -32,7 +32,7 @@ from penstock.spark.flowjob.gathered import gathered
 from penstock.spark.flowjob.own import large_session
 from penstock.spark.flowjob.pieces import PIECE_EVENTS, pieces
 from penstock.spark.flowjob.recent import shaped
-from penstock.spark.ledger import Change, Ledger, replace
+from penstock.spark.ledger import Change, Ledger, disk, replace
 from penstock.spark.tables import quality
 from penstock.spark.tables.events import parse, unique
 from penstock.spark.tables.schema import schema
@@ -54,8 +54,8 @@ def rebuild(
     done = Done(REBUILT)
     clock = Clock(done.took_s)
     changes: list[Change] = []
+    staged = ledger.staging / "archive"
     if archive is not None:
-        staged = ledger.staging / "archive"
         unique(parse(read_archive(spark, archive), window_s)).write.mode("overwrite").parquet(str(staged))
         events = spark.read.schema(schema("events")).parquet(str(staged))
         changes.append(replace("events", events))
@@ -70,13 +70,17 @@ def rebuild(
     assert found is not None
     count, offset, newest_us = found
     done.events = count
+    if archive is not None and (offset is None or newest_us is None):
+        disk.remove_tree(staged)
+        raise Complaint(f"the archive in {archive} has no events: it must be one of the stream {EVENTS_STREAM}")
     marks = {} if newest_us is None else {NEWEST: newest_us}
-    if archive is not None and offset is not None:
+    if archive is not None:
         marks[EVENTS_STREAM] = offset + 1
         last = events.filter(F.col("offset") == offset).select("body").first()
         marks[LAST] = fingerprint(last[0] if last is not None else None)
     changes_of = chain(changes, pieces(spark, events, window_s, piece_events))
     ledger.commit(None, changes_of, marks=marks, window_s=window_s)
+    disk.remove_tree(staged)
     clock.lap("derive")
     # Now from the files: the tables are not derived a second time for it.
     checks = {name: quality.checks(name, ledger.read(spark, name)) for name in ledger.tables() if name != "quality"}

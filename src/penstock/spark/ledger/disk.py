@@ -1,7 +1,7 @@
 """Disk: every step by which the ledger changes the disk, one function each.
 
 A step is done, or it is not: a crash between any two of them is what tests/spark/pipeline/test_ledger.py tries.
-Upstream: the modules beside it.  Not here: what is written, and in which order (ledger.py:commit).
+Upstream: the modules beside it, archive/, replay/.  Not here: what is written, and in which order (ledger.py:commit).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+
+UNFINISHED = ".new"  # how the name of a file ends that is not whole yet
 
 
 def write(path: Path, content: bytes | memoryview) -> None:
@@ -21,6 +23,14 @@ def write(path: Path, content: bytes | memoryview) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def put(path: Path, content: bytes) -> None:
+    """The file has this in it, or what it had before, whatever happens in between."""
+    beside = path.with_name(f"{path.name}{UNFINISHED}")
+    write(beside, content)
+    rename(beside, path)
+    sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -32,9 +32,9 @@ from pyspark.sql import functions as F
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from penstock.spark.ledger.change import Change
-from penstock.spark.ledger.lock import Lock
 from penstock.spark.ledger.manifest import Manifest, Part, decoded, micros, moment
 from penstock.spark.ledger.parts import WINDOW, Names, write_frame, write_rows
+from penstock.spark.lock import Lock, Taken
 from penstock.spark.tables.schema import TABLES, schema
 
 GRACE_S = 300.0  # how long a part that no longer counts is there for those who still read it
@@ -167,15 +167,20 @@ class Ledger:
     def open(self) -> None:
         """Take the lock, and clear away what a crash left behind."""
         assert self._lock is None, "open already"
-        disk.make_directory(self._own)
-        lock = Lock(self._own / "lock", self.root)
+        if not self._own.is_dir():
+            disk.make_directory(self._own)
+            disk.sync(self.root)
+            disk.sync(self.root.parent)
+        try:
+            self._lock = Lock(self._own / "lock")
+        except Taken as error:
+            raise Complaint(f"the tables in {self.root} are being written by {error.holder}") from None
         try:
             self._held = self._on_disk()
-        except Complaint:
-            lock.release()
+            self.clear()
+        except BaseException:
+            self.close()
             raise
-        self._lock = lock
-        self.clear()
 
     def close(self) -> None:
         if self._lock is not None:
@@ -257,11 +262,8 @@ class Ledger:
         kept = tuple(one for one in after.dropped if 0 <= now - one[1] < self._grace_s)
         late = [path for path, _ in set(after.dropped) - set(kept)]
         after = replace(after, version=self._held.version + 1, dropped=kept)
-        beside = self._file.with_suffix(".new")
         try:
-            disk.write(beside, after.encoded())
-            disk.rename(beside, self._file)
-            disk.sync(self._own)
+            disk.put(self._file, after.encoded())
         except OSError:
             # Whether it counts is for the disk to say: a second try must not begin from what no longer is.
             self._held = self._on_disk()
@@ -274,7 +276,7 @@ class Ledger:
     def clear(self) -> None:
         """Remove what no manifest names: left by a crash. What went out of use a moment ago keeps its grace."""
         disk.remove_tree(self.staging)
-        disk.remove(self._file.with_suffix(".new"))
+        disk.remove(self._file.with_name(f"{self._file.name}{disk.UNFINISHED}"))
         named = {part.path for parts in self._held.tables.values() for part in parts}
         named |= {path for path, _ in self._held.dropped}
         for path in sorted(self.root.glob("*/day=*/*.parquet")):

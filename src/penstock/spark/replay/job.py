@@ -9,18 +9,19 @@ Not here: confirms, blocks and lost connections (outlet.py), what is sent twice 
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,7 +32,7 @@ from penstock.spark.encoder import ColumnError, Plan, make_plan
 from penstock.spark.replay.lane import RESULT, Lane
 from penstock.spark.replay.plan import DUE, LANE, Route, check_route, default_order, laned, time_us
 from penstock.spark.replay.state import Begun, ReplayState, Terms
-from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table
+from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table, was_merged
 from penstock.spark.session import fresh
 
 TELL_S: Final = 1.0  # between two lines of progress
@@ -43,9 +44,8 @@ LANES_MAX: Final = 1000
 BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
 SHOWN: Final = 10
-CALLING: Final = "An error occurred while calling"
-OF_TASK: Final = re.compile(r"^.*\(TID \d+\) \([^)]*\): ")
-CLASSES: Final = re.compile(r"^:? ?(?:[\w.$]+(?:Exception|Error): )+")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +117,16 @@ class Replay:
         spark = fresh(spark)
         if spark.conf.get("spark.speculation", "false") == "true":
             raise Complaint("a replay needs spark.speculation=false: two attempts of a lane would publish twice")
-        rows = read_table(spark, table)
-        terms = self._terms(table, self._order(rows))
+        terms = self._terms(table, self._order(read_table(spark, table)))
         begun = state.begun(terms)
         if begun is None:
-            begun = self._begin(spark, table, rows, terms)
+            begun = self._steady(lambda found: self._begin(spark, found, read_table(spark, found), terms))
             state.begin(terms, begun)
         already = state.confirmed()
         if already:
             self._warn(f"going on: {already} of {begun.rows} rows are confirmed")
+        if 0 < already < begun.rows:
+            self._check_rows(spark, begun)
         self._check_slots(spark, begun)
         began_at = time.monotonic()
         while state.confirmed() < begun.rows and not self._stop.is_set():
@@ -134,11 +135,12 @@ class Replay:
             failure = self._publish(spark, rows, self._route(table, terms.order, begun), begun)
             if failure is None or self._stop.is_set():
                 break
-            merged = table.exact and find_table(self._wanted.table).files != table.files
-            self._again_or_fail(failure, merged or state.confirmed() > before)
+            self._again_or_fail(failure, was_merged(table) or state.confirmed() > before)
         done = state.confirmed()
         took_s = time.monotonic() - began_at
         left = begun.rows - done
+        if left and not self._stop.is_set():
+            raise Complaint(f"{left} rows did not come: {table.name} has changed since the replay began")
         self._say(
             f"{'done' if not left else 'stopped'}: {done - already} rows to exchange {self._wanted.exchange!r} in "
             f"{took_s:.1f} s" + (f", {left} left" if left else "")
@@ -236,6 +238,27 @@ class Replay:
             exact,
         )
 
+    def _check_rows(self, spark: SparkSession, begun: Begun) -> None:
+        """What a lane has confirmed is a number of rows: with rows that came or went it would mean others."""
+        there = self._steady(
+            lambda table: self._filtered(read_pinned(spark, table, begun.files, begun.last)).count(),
+        )
+        if there != begun.rows:
+            raise Complaint(
+                f"{self._wanted.table} has {there} of the {begun.rows} rows that it had when the replay began, so "
+                "nobody can say what is left of it"
+            )
+
+    def _steady(self, ask: Callable[[Table], T]) -> T:
+        """What is found in the table; asked again where an archive's files were merged meanwhile."""
+        while True:
+            table = find_table(self._wanted.table)
+            try:
+                return ask(table)
+            except (PySparkException, Py4JError):
+                if not was_merged(table):
+                    raise
+
     def _check_slots(self, spark: SparkSession, begun: Begun) -> None:
         context = spark.sparkContext
         slots = context.defaultParallelism
@@ -305,20 +328,11 @@ class Replay:
         self._say(f"{confirmed} of {begun.rows} rows, {rate:.0f} rows/s, {left} left")
 
     def _again_or_fail(self, failure: Exception, got_on: bool) -> None:
-        text = _line(str(failure))
+        text = first_line(str(failure))
         if not got_on and not is_away(self._uri):
             raise Complaint(text) from None
         self._warn(f"{text}; starting again")
         await_broker(self._uri, self._look, self._stop, self._warn)
-
-
-def _line(text: str) -> str:
-    """What a failed job says: of an error of Java's, what its last task says, without the names of classes."""
-    line = first_line(text)
-    if line.startswith(CALLING):
-        lines = text.splitlines()
-        line = CLASSES.sub("", OF_TASK.sub("", lines[1])) if len(lines) > 1 else "Spark failed and did not say why"
-    return line
 
 
 class _Job:

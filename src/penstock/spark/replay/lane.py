@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client.uri import Uri
-from penstock.spark.archive.lock import Lock
 from penstock.spark.encoder import Encoder, Plan, Stamp
+from penstock.spark.lock import Lock
 from penstock.spark.outlet import Outlet
 from penstock.spark.replay.plan import DUE, LANE
 from penstock.spark.replay.state import Mark, ReplayState

@@ -21,9 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.spark.archive.lock import Lock, Taken, write_synced
+from penstock.spark.archive.terms import difference
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
+from penstock.spark.lock import Lock, Taken
 
 PLAN: Final = "replay.json"
 STOP: Final = "stop"
@@ -60,11 +61,7 @@ class Terms:
     time: str | None  # the column of recorded times; None: full speed. It is a part of the order
 
     def differs(self, other: Terms) -> str | None:
-        for name, word in WORDS.items():
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"{word} {_shown(mine)}, not {_shown(theirs)}"
-        return None
+        return difference(self, other, WORDS, {"": "''"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +101,15 @@ class ReplayState:
         """For this job alone, from now until `release`."""
         self.root.mkdir(parents=True, exist_ok=True)
         if not (self.root / PLAN).exists():
-            strange = next((one.name for one in sorted(self.root.iterdir()) if one.name != LOCK), None)
+            # A run that was killed while it wrote the plan may have left it under another name.
+            own = (LOCK, f"{PLAN}{disk.UNFINISHED}")
+            strange = next((one.name for one in sorted(self.root.iterdir()) if one.name not in own), None)
             if strange is not None:
                 raise Complaint(f"{self.root} is no checkpoint of a replay, but has {strange} in it; name another")
         try:
             self._lock = Lock(self.root / LOCK, LOCK_WAIT_S)
-        except Taken:
-            raise Complaint(f"{self.root} is in use: another replay goes on there") from None
+        except Taken as error:
+            raise Complaint(f"{self.root} is in use by {error.holder}: another replay goes on there") from None
         disk.remove(self.root / STOP)
         for old in self.root.glob("clock-*.json"):
             disk.remove(old)
@@ -141,7 +140,7 @@ class ReplayState:
 
     def begin(self, terms: Terms, begun: Begun) -> None:
         text = json.dumps({"version": VERSION, "terms": asdict(terms), "begun": asdict(begun)}, indent=1)
-        write_synced(self.root / PLAN, text + "\n")
+        disk.put(self.root / PLAN, f"{text}\n".encode())
 
     # Lanes.
 
@@ -192,9 +191,3 @@ class ReplayState:
 
     def _lane(self, lane: int) -> Path:
         return self.root / f"lane-{lane:05d}.json"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "none"
-    return "none" if value is None else repr(value) if value == "" else str(value)

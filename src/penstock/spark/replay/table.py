@@ -100,6 +100,11 @@ def read_pinned(
     return read_table(spark, replace(table, files=files))
 
 
+def was_merged(table: Table) -> bool:
+    """Whether files of an archive have gone since it was looked at: their rows are in others now."""
+    return table.exact and table.root is not None and not all((table.root / name).exists() for name in table.files)
+
+
 def _filled(table: Table) -> Table:
     if not table.files:
         raise Complaint(f"{table.name} has no Parquet files in it")

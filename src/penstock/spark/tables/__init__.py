@@ -16,5 +16,5 @@
     derive.py     all of them together, of a slice of time or of everything
 
 The same functions serve the streaming job and the batch over an archive; no action, no reading and no writing is in
-them. Not here: storage (spark/ledger/), the job (spark/flowjob.py).
+them. Not here: storage (spark/ledger/), the job (spark/flowjob/).
 """

@@ -39,14 +39,17 @@ ENDS: Final = ("unblocked", "released")
 SECOND_US: Final = US  # what was summed up was within the last second
 NEVER: Final = 2**62
 ABOUT: Final = ("messages", "bytes", "chain")  # what is known of a block from its begin
-SIGN: Final = ("stage", "kind", "cause", "us", "began_us", "offset", "change", "duration_us", "longest_us", *ABOUT)
+BESIDE: Final = ("start_us", "newest_us")  # the same in all rows: derive.py:KNOWN
+SIGN: Final = (
+    *("stage", "kind", "cause", "us", "began_us", "offset", "change", "duration_us", "longest_us"),
+    *ABOUT,
+    *BESIDE,
+)
 
 
-def signs(events: DataFrame, open_: DataFrame, start_us: int | None) -> DataFrame:
+def signs(events: DataFrame, open_: DataFrame) -> DataFrame:
     """Everything that says something of a stage's blocks, from `start_us` on; and what was open then, as begins."""
-    fresh = events.filter("stage is not null and not late").withColumn("us", F.unix_micros("at"))
-    if start_us is not None:
-        fresh = fresh.filter(F.col("us") >= start_us)
+    fresh = events.withColumn("us", F.unix_micros("at")).filter("stage is not null and us >= start_us")
     type_ = F.col("type")
     told = fresh.filter(type_.isin(*BEGINS, *ENDS, "sample")).select(
         "stage",
@@ -63,6 +66,8 @@ def signs(events: DataFrame, open_: DataFrame, start_us: int | None) -> DataFram
         F.coalesce("duration_us", F.lit(0)).alias("duration_us"),
         F.coalesce("longest_us", "duration_us", F.lit(0)).alias("longest_us"),
         *ABOUT,
+        *BESIDE,
+        "restarts",
         F.when(type_ == "sample", ~F.col("blocked")).alias("is_free"),
         F.when(type_ == "sample", ~F.col("saturated")).alias("is_released"),
     )
@@ -77,17 +82,17 @@ def signs(events: DataFrame, open_: DataFrame, start_us: int | None) -> DataFram
         F.lit(0).cast("bigint").alias("duration_us"),
         F.lit(0).cast("bigint").alias("longest_us"),
         *ABOUT,
+        *BESIDE,
+        "restarts",
         F.lit(None).cast("boolean").alias("is_free"),
         F.lit(None).cast("boolean").alias("is_released"),
     )
     return told.unionByName(carried)
 
 
-def states(told: DataFrame, facts: DataFrame) -> DataFrame:
-    """Begins and ends of blocks in their order, each with what is open before and behind it, and what may end it.
-
-    `facts` is one row: `newest_us` and the times of `restarts`."""
-    return _states(_bounded(told, facts))
+def states(told: DataFrame) -> DataFrame:
+    """Begins and ends of blocks in their order, each with what is open before and behind it, and what may end it."""
+    return _states(_bounded(told))
 
 
 def intervals(keyed: DataFrame) -> DataFrame:
@@ -101,16 +106,14 @@ def intervals(keyed: DataFrame) -> DataFrame:
     return _ended(keyed).unionByName(_begun(keyed))
 
 
-def _bounded(told: DataFrame, facts: DataFrame) -> DataFrame:
+def _bounded(told: DataFrame) -> DataFrame:
     """Each sign once, with what is next in its stage: where it falls silent, and the next sample that tells it free."""
     later = Window.partitionBy("stage").orderBy(F.desc("us"), F.desc("offset"))  # running frames only look back
     so_far = later.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # A sample of the same instant does not end it, and must not hide the next one.
     behind = Window.partitionBy("stage").orderBy(F.desc("us")).rangeBetween(Window.unboundedPreceding, -1)
     us, next_us = F.col("us"), F.col("_next_us")
-    lined = told.crossJoin(F.broadcast(facts)).withColumns(
-        {"_next_us": F.lag("us").over(later), "_next_offset": F.lag("offset").over(later)}
-    )
+    lined = told.withColumns({"_next_us": F.lag("us").over(later), "_next_offset": F.lag("offset").over(later)})
     silent_us = us + WATERMARK_S * US  # from then on it is over, whatever comes later
     until = F.least(F.coalesce(next_us, silent_us), silent_us)
     restarted = F.exists("restarts", lambda at: (at > us) & (at <= until))
@@ -202,6 +205,7 @@ def _ended(keyed: DataFrame) -> DataFrame:
         us.alias("to_us"),
         F.when(is_summed, F.least(duration_us, span_us)).otherwise(us - from_us).alias("weight_us"),
         us.alias("known_us"),
+        *BESIDE,
     )
 
 
@@ -247,6 +251,7 @@ def _begun(keyed: DataFrame) -> DataFrame:
         to_us.alias("to_us"),
         (to_us - began_us).alias("weight_us"),
         begin["us"].alias("known_us"),
+        *BESIDE,
     )
 
 
@@ -260,7 +265,9 @@ def _chain(*told: Column) -> Column:
 
 def blocks(found: DataFrame, window_s: int) -> DataFrame:
     """Those that are over."""
-    over = found.filter("role <> 'state' and closed_by is not null").filter(F.col("cause") != SATURATED)
+    over = found.filter("role <> 'state' and closed_by is not null and ended_us >= start_us").filter(
+        F.col("cause") != SATURATED
+    )
     return windowed(
         over.withColumns(
             {
@@ -274,16 +281,14 @@ def blocks(found: DataFrame, window_s: int) -> DataFrame:
     )
 
 
-def open_blocks(found: DataFrame, told: DataFrame, facts: DataFrame, window_s: int, start_us: int | None) -> DataFrame:
+def open_blocks(found: DataFrame, told: DataFrame, window_s: int) -> DataFrame:
     """Those that are open at the end of a window, once for each such window, up to that of the newest event."""
     step_us = window_s * US
-    first = floor_us(F.greatest(F.col("began_us"), F.lit(start_us or 0)), window_s)
+    first = floor_us(F.greatest("began_us", "start_us"), window_s)
     # It is not open any more at the end of the window in which it ended.
     last = F.coalesce(floor_us(F.col("ended_us"), window_s) - step_us, floor_us(F.col("newest_us"), window_s))
-    held = (
-        found.filter("role <> 'end'")
-        .crossJoin(F.broadcast(facts))
-        .withColumn("window_us", F.explode(F.when(first <= last, F.sequence(first, last, F.lit(step_us)))))
+    held = found.filter("role <> 'end'").withColumn(
+        "window_us", F.explode(F.when(first <= last, F.sequence(first, last, F.lit(step_us))))
     )
     seen = told.groupBy("stage", floor_us(F.col("us"), window_s).alias("window_us")).agg(F.max("us").alias("seen_us"))
     order = Window.partitionBy("stage", "cause", "offset").orderBy("window_us")

@@ -15,7 +15,7 @@ from penstock.spark.tables.windows import US, floor_us, windowed
 def depth(measures: DataFrame, stages: DataFrame, window_s: int) -> DataFrame:
     at = F.struct("us", "offset")
     by_window = (
-        measures.filter("kind in ('queue', 'stream') and messages is not null")
+        measures.filter("kind in ('queue', 'stream') and messages is not null and us >= start_us")
         .groupBy("stage", "window_us")
         .agg(
             F.max("vhost").alias("vhost"),

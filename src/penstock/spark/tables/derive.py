@@ -5,17 +5,21 @@ Same in, same out: the rows of a slice are those that a derivation of all events
 slice needs of the time before it is in `Inputs`: the blocks that were open, a few seconds of events, five minutes of
 depth and resources for the trend. A test compares both.
 Lazy: nothing runs until the caller asks for rows. What several tables are made of can be kept meanwhile (`keep`).
-Not here: reading and writing (spark/ledger/), which events are too late (spark/flowjob.py).
+What differs from slice to slice is in the rows, never in the plan (`known`): so one plan serves every slice, and who
+derives often makes it once (spark/flowjob/prepared.py).
+Not here: reading and writing (spark/ledger/), which events are too late (spark/flowjob/batch.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from penstock.spark.tables import blocks as blocks_
 from penstock.spark.tables import chains as chains_
@@ -25,14 +29,23 @@ from penstock.spark.tables.depth import depth
 from penstock.spark.tables.forecast import forecast
 from penstock.spark.tables.resources import resources
 from penstock.spark.tables.samples import measured, samples
-from penstock.spark.tables.schema import DERIVED, REACH_S
+from penstock.spark.tables.schema import DERIVED
 from penstock.spark.tables.syncs import syncs
 from penstock.spark.tables.windows import micros, window_start
 
-__all__ = ["Inputs", "Keep", "derive", "reach", "window_start"]
+__all__ = ["KNOWN", "Inputs", "Keep", "derive", "derive_known", "known", "window_start"]
 
 
 Keep = Callable[[DataFrame], DataFrame]
+# What every row of events and open has beside it, the same in all: where the slice begins (0: at the beginning), when
+# the newest event was, and when the broker was started.
+KNOWN: Final = StructType(
+    [
+        StructField("start_us", LongType()),
+        StructField("newest_us", LongType()),
+        StructField("restarts", ArrayType(LongType())),
+    ]
+)
 
 
 def as_it_is(frame: DataFrame) -> DataFrame:
@@ -54,15 +67,30 @@ def derive(inputs: Inputs, window_s: int, start: datetime | None = None, keep: K
 
     `keep` is called with each frame that several tables are made of, and gives the same rows back: what it does is the
     caller's, who knows how many they are (`persist`, or `DataFrame.localCheckpoint`, which also keeps plans short)."""
-    start_us = micros(start) if start is not None else None
+    beside = F.broadcast(keep(known(inputs.events, start)))
+    inputs = replace(inputs, events=inputs.events.crossJoin(beside), open=inputs.open.crossJoin(beside))
+    return derive_known(inputs, window_s, keep)
+
+
+def known(events: DataFrame, start: datetime | None) -> DataFrame:
+    """The one row of KNOWN."""
+    us = F.unix_micros("at")
+    return events.filter("not late").agg(
+        F.lit(micros(start) if start is not None else 0).cast("bigint").alias("start_us"),
+        F.coalesce(F.max(us), F.lit(0)).alias("newest_us"),
+        F.sort_array(F.collect_set(F.when(F.col("type") == "recovery", us))).alias("restarts"),
+    )
+
+
+def derive_known(inputs: Inputs, window_s: int, keep: Keep = as_it_is) -> dict[str, DataFrame]:
+    """The same, where the rows of events and open have the columns of KNOWN."""
     events = inputs.events.filter("not late")
-    about = keep(facts(events))
     measures = keep(measured(events, window_s))
-    signs = blocks_.signs(events, inputs.open, start_us)
-    found = keep(blocks_.intervals(keep(blocks_.states(signs, about))))
-    cut = slices_.slices(found, window_s, start_us)
+    signs = blocks_.signs(events, inputs.open)
+    found = keep(blocks_.intervals(keep(blocks_.states(signs))))
+    cut = slices_.slices(found, window_s)
     stages = keep(slices_.stages(cut))
-    held = slices_.held(measures, start_us)
+    held = slices_.held(measures)
     judged = keep(
         verdicts_.judged(
             chains_.waits(slices_.edges(cut), stages, held, window_s),
@@ -70,48 +98,22 @@ def derive(inputs: Inputs, window_s: int, start: datetime | None = None, keep: K
             window_s,
         )
     )
-    depth_ = keep(_since(depth(measures, stages, window_s), start))
-    resources_ = keep(_since(resources(events, window_s), start))
+    depth_ = keep(depth(measures, stages, window_s))
+    resources_ = keep(resources(events, window_s))
     tables = {
         "samples": samples(measures),
         "blocks": blocks_.blocks(found, window_s),
-        "open": blocks_.open_blocks(found, signs, about, window_s, start_us),
+        "open": blocks_.open_blocks(found, signs, window_s),
         "chains": chains_.chains(judged),
         "verdicts": verdicts_.verdicts(judged, verdicts_.clients(measures, window_s)),
         "blockers": verdicts_.blockers(judged, window_s),
         "depth": depth_,
         "syncs": syncs(events, window_s),
         "resources": resources_,
-        "forecast": forecast(inputs.depth.unionByName(depth_), inputs.resources.unionByName(resources_), window_s),
+        "forecast": forecast(_lately(inputs.depth, depth_), _lately(inputs.resources, resources_), window_s),
     }
-    return {name: _since(tables[name], start) for name in DERIVED}
+    return {name: tables[name] for name in DERIVED}
 
 
-def _since(frame: DataFrame, start: datetime | None) -> DataFrame:
-    return frame if start is None else frame.filter(F.col("window") >= F.lit(start))
-
-
-def facts(events: DataFrame) -> DataFrame:
-    """One row of what all blocks depend on: when the newest event was, and when the broker was started."""
-    us = F.unix_micros("at")
-    return events.agg(
-        F.coalesce(F.max(us), F.lit(0)).alias("newest_us"),
-        F.sort_array(F.collect_set(F.when(F.col("type") == "recovery", us))).alias("restarts"),
-    )
-
-
-def reach(batch: DataFrame, open_now: DataFrame) -> DataFrame:
-    """One row: `oldest`, from which on windows must be derived again for these events; `newest`; and how many they are.
-
-    `open_now` is what is open after all that was derived before: a block may get its end, or turn out to have been over
-    since the last sign of its stage."""
-    at = F.when(~F.col("late"), F.unix_micros("at"))
-    of_events = batch.agg(
-        (F.min(at) - REACH_S * 1_000_000).alias("first_us"), F.max(at).alias("newest_us"), F.count("*").alias("events")
-    )
-    of_open = open_now.agg(F.min(F.unix_micros("seen_at")).alias("seen_us"))
-    return of_events.crossJoin(of_open).select(
-        F.timestamp_micros(F.least("first_us", "seen_us")).alias("oldest"),
-        F.timestamp_micros("newest_us").alias("newest"),
-        "events",
-    )
+def _lately(before: DataFrame, now: DataFrame) -> DataFrame:
+    return before.withColumn("is_asked", F.lit(False)).unionByName(now.withColumn("is_asked", F.lit(True)))

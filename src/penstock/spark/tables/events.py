@@ -3,12 +3,11 @@
 Upstream: the source "amqp", or an archive of it: `body`, `offset`, perhaps `timestamp`.  Downstream: all other tables.
 A field that a broker does not tell is null; one that nobody knows here stays in `body`. What is no event at all is kept
 too, as late: it is in this table and in no other.
-Not here: which event is too late (the job knows what was there before; `mark` does it).
+Not here: which event is too late (spark/flowjob/batch.py, which knows what was there before).
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -54,11 +53,6 @@ def parse(rows: DataFrame, window_s: int) -> DataFrame:
             for field in schema("events")
         ]
     )
-
-
-def mark(events: DataFrame, oldest: datetime) -> DataFrame:
-    """What is older than this is late."""
-    return events.withColumn("late", F.col("late") | (F.col("at") < F.lit(oldest)))
 
 
 def unique(events: DataFrame) -> DataFrame:

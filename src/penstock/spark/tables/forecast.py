@@ -20,7 +20,7 @@ HORIZON_S: Final = 30 * 86_400  # what is further away than a month is no foreca
 
 
 def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame:
-    """Of all windows of both; those before the first that is asked for are only there for the trend."""
+    """Of the windows of both that have `is_asked`; the others are only there for the trend."""
     values = _queues(depth).unionByName(_disk(resources)).unionByName(_memory(resources))
     second = F.unix_seconds("window")
     lately = Window.partitionBy("subject").orderBy(second).rangeBetween(window_s - FORECAST_S, Window.currentRow)
@@ -38,7 +38,7 @@ def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame
     in_s = F.when(left <= 0, 0.0).when(speed > 0, left / speed)
     end_us = F.unix_micros("window") + window_s * 1_000_000
     return shaped(
-        trend.filter((F.col("points") >= POINTS_MIN) & F.col("limit").isNotNull())
+        trend.filter(F.col("is_asked") & (F.col("points") >= POINTS_MIN) & F.col("limit").isNotNull())
         .withColumn("in_s", F.when(in_s <= HORIZON_S, in_s))
         .withColumns(
             {
@@ -57,6 +57,7 @@ def _queues(depth: DataFrame) -> DataFrame:
         F.col("ready_last").cast("double").alias("value"),
         F.col("limit_messages").cast("double").alias("limit"),
         F.lit(False).alias("falls"),
+        "is_asked",
     )
 
 
@@ -68,6 +69,7 @@ def _disk(resources: DataFrame) -> DataFrame:
         F.col("disk_free_bytes").cast("double").alias("value"),
         F.when(F.col("disk_limit_bytes") > 0, F.col("disk_limit_bytes")).cast("double").alias("limit"),
         F.lit(True).alias("falls"),
+        "is_asked",
     )
 
 
@@ -78,6 +80,7 @@ def _memory(resources: DataFrame) -> DataFrame:
         F.col("memory_used_bytes").cast("double").alias("value"),
         F.col("memory_limit_bytes").cast("double").alias("limit"),
         F.lit(False).alias("falls"),
+        "is_asked",
     )
 
 

@@ -2,7 +2,7 @@
 
 A rule never fails a job and never drops a row: it counts, and keeps one example. `checks` is one aggregate over the
 rows of a table, by window; so when windows are derived again, their counts are replaced with them.
-Not here: who shows the counts (spark/flowjob.py, the report).
+Not here: who shows the counts (spark/flowjob/, the report); whether offsets are missing (spark/flowjob/batch.py).
 """
 
 from __future__ import annotations
@@ -128,19 +128,3 @@ def checks(table: str, frame: DataFrame) -> DataFrame:
     return each.select(
         "window", "day", F.lit(table).alias("table"), "found.rule", "rows", "found.failures", "found.example"
     )
-
-
-def offsets(events: DataFrame) -> DataFrame:
-    """The same columns, one row: whether of a batch that was read in one piece every offset is there, once."""
-    missing = F.abs(F.max("offset") - F.min("offset") + 1 - F.count("*"))
-    example = F.concat(F.lit("offsets "), F.min("offset"), F.lit(" to "), F.max("offset"))
-    one = events.agg(
-        F.min("window").alias("window"),
-        F.min("day").alias("day"),
-        F.lit("events").alias("table"),
-        F.lit("every offset is there, once").alias("rule"),
-        F.count("*").alias("rows"),
-        F.coalesce(missing, F.lit(0)).alias("failures"),
-        F.when(missing > 0, example).alias("example"),
-    )
-    return one.filter("rows > 0")

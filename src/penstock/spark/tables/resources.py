@@ -16,7 +16,7 @@ def resources(events: DataFrame, window_s: int) -> DataFrame:
     """The last event of each window."""
     names = [name for name, *_ in RESOURCES]
     last = (
-        events.filter("type = 'resources' and not late")
+        events.filter("type = 'resources' and unix_micros(at) >= start_us")
         .groupBy(floor_us(F.unix_micros("at"), window_s).alias("window_us"))
         .agg(F.max_by(F.struct(*names), F.struct("at", "offset")).alias("last"))
     )

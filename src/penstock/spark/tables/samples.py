@@ -13,16 +13,20 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from penstock.spark.tables.schema import LOOKBACK_S
+from penstock.spark.tables.schema import LOOKBACK_S, SAMPLES
 from penstock.spark.tables.windows import US, floor_us, windowed
 
 COUNTERS: Final = ("received", "sent", "blocked_us", "busy_us", "turns")
-KEPT: Final = ("limit_messages", "ready", "saturated", "held", "held_from")  # for the tables made of samples
+MEASURED: Final = ("interval_s", "received_rate", "sent_rate", "blocked_share", "service_us", "batch")
+KEPT: Final = ("offset", "limit_messages", "ready", "held", "held_from", "start_us")  # for the tables made of samples
+TOLD: Final = tuple(name for name, *_ in SAMPLES if name not in MEASURED)
 
 
 def measured(events: DataFrame, window_s: int) -> DataFrame:
-    """Every sample once, with `us`, `window_us` and what it has in common with the one before; and what KEPT says."""
-    raw = events.filter("type = 'sample' and stage is not null and not late").withColumn("us", F.unix_micros("at"))
+    """Every sample once, with `us`, `window_us`, and what it did since the one before; and what KEPT says."""
+    raw = events.filter("type = 'sample' and stage is not null").select(
+        F.unix_micros("at").alias("us"), *TOLD, *KEPT
+    )  # fmt: skip
     order = Window.partitionBy("stage").orderBy("us", "offset")
     before = [F.lag(name).over(order).alias(f"_{name}") for name in ("us", "offset", *COUNTERS)]
     # What came twice is next to itself; the one behind it still sees the same values before it.
@@ -47,7 +51,7 @@ def measured(events: DataFrame, window_s: int) -> DataFrame:
 
 
 def samples(measures: DataFrame) -> DataFrame:
-    return windowed(measures, "samples")
+    return windowed(measures.filter("us >= start_us"), "samples")
 
 
 def _grown(name: str) -> Column:

@@ -3,7 +3,7 @@
 Upstream: blocks.py, samples.py.  Downstream: chains.py, depth.py.
 Who waited for whom is compared second by second, as the broker does live: a queue that blocks its channels in one
 second and waits for the disk in the next does not pass the one on to the other. Of a block that is longer than the
-slice that is derived, only the seconds from `start_us` on are made.
+slice that is derived, only the seconds from `start_us` on are made: every row has it (derive.py:KNOWN).
 Not here: sums by window (chains.py).
 """
 
@@ -21,13 +21,13 @@ SLICE_S: Final = 1
 HELD_GAP_S: Final = 2.5  # a saturated queue is sampled every second, on a busy machine later; no longer than REACH_S
 
 
-def slices(found: DataFrame, window_s: int, start_us: int | None) -> DataFrame:
+def slices(found: DataFrame, window_s: int) -> DataFrame:
     """stage, cause, slice_us, us (of that second), blocks (that ended in it, or were open at the end of the window)."""
     from_us, to_us = F.col("from_us"), F.col("to_us")
     low = F.col("low")
     cut = (
         found.filter("role <> 'state'")
-        .withColumn("low", F.greatest(from_us, F.lit(start_us or 0)))
+        .withColumn("low", F.greatest(from_us, F.col("start_us")))
         .withColumn("slice_us", _each_slice(low, to_us))
     )
     share = F.when(to_us > from_us, F.col("weight_us") / (to_us - from_us)).otherwise(0.0)
@@ -63,16 +63,16 @@ def stages(cut: DataFrame) -> DataFrame:
     )
 
 
-def held(measures: DataFrame, start_us: int | None) -> DataFrame:
+def held(measures: DataFrame) -> DataFrame:
     """Connections that wait for confirms, as edges to the consumers of the queue that holds them; `via` is the channel.
 
     A sample stands for the time since the one before."""
     us, gap_us = F.col("us"), F.col("us") - F.col("_us")
     is_near = (gap_us > 0) & (gap_us <= int(HELD_GAP_S * US))
     from_us = us - F.when(is_near, gap_us).otherwise(F.lit(SLICE_S * US))
-    waits = measures.filter(f"held > 0 and size(held_from) > 0 and us > {start_us or 0}").select(
+    waits = measures.filter("held > 0 and size(held_from) > 0 and us > start_us").select(
         "stage",
-        F.greatest(from_us, F.lit(start_us or 0)).alias("low"),
+        F.greatest(from_us, F.col("start_us")).alias("low"),
         us.alias("to_us"),
         F.explode("held_from").alias("via"),
     )

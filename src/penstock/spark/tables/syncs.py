@@ -21,7 +21,7 @@ BOUNDS_US: Final = (500, 1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 
 
 
 def syncs(events: DataFrame, window_s: int) -> DataFrame:
-    told = events.filter("type = 'sync' and not late and count > 0").dropDuplicates(["offset"])
+    told = events.filter("type = 'sync' and count > 0 and unix_micros(at) >= start_us").dropDuplicates(["offset"])
     by_window = told.groupBy(floor_us(F.unix_micros("at"), window_s).alias("window_us")).agg(
         F.sum("count").alias("count"),
         (F.sum("duration_us") / F.sum("count")).alias("mean_us"),
