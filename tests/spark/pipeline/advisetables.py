@@ -11,6 +11,7 @@ from types import TracebackType
 
 import pika
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from penstock.amqp.properties import Properties, encode_properties
 from penstock.client.connection import Connection
@@ -70,7 +71,7 @@ def tables_of(spark: SparkSession, uri: str, root: Path) -> Ledger:
     """What the broker has told so far, of all tables those that advice cannot do without."""
     with small(spark):
         told = parsed(spark, events_of(uri), WINDOW_S)
-        events = frame(spark, told, "events")
+        events = frame(spark, told, "events").withColumn("start_us", F.lit(0).cast("bigint"))  # all of them
         found = {
             "samples": samples(measured(events, WINDOW_S)),
             "syncs": syncs(events, WINDOW_S),
