@@ -64,6 +64,7 @@ class Checkpoints:
         "_timer",
         "busy",
         "count",
+        "is_closed",
         "journals",
         "segments",
     )
@@ -85,6 +86,7 @@ class Checkpoints:
         self._report = report
         self._keeper = Keeper(files, post, self._done)
         self._timer: Timer | None = None
+        self.is_closed = False
         self._steps: Iterator[None] = iter(())  # what is left to do on the broker's thread
         self._bodies = {body.number: body for body in recovered.bodies}
         self.segments = {one.file.number: Segment(one.file, one.bytes, one.messages) for one in recovered.segments}
@@ -192,6 +194,8 @@ class Checkpoints:
         """From the keeper."""
         for damage in result.damages:
             self._report(f"damaged: {damage}")
+        if self.is_closed:
+            return  # it was given up, or is not needed any more: `close` made one of its own
         if result.bodies_error:
             self._report(f"large messages cannot be compacted: {result.bodies_error}")
         if result.error:
@@ -235,6 +239,7 @@ class Checkpoints:
     def close(self, journal: StoredFile | None, clean: bool) -> None:
         """The store stops: everything is synced and nothing comes any more. What is alive goes to one last segment, so
         that the next start has no journal to read."""
+        self.is_closed = True
         self._keeper.close()
         if self._timer is not None:
             self._timer.cancel()

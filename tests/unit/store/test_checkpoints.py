@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -236,6 +237,22 @@ def test_a_checkpoint_that_nobody_heard_of_before_the_stop_does_no_harm(house: S
     assert [content for _, (content, _, _) in read_back(recovered)[7]] == [bytes(1000), b"last"]
     house.posts.run()  # whoever hears of it now does no harm either
     assert survivors(house) == [bytes(1000), b"last"]
+
+
+def test_a_checkpoint_that_is_given_up_for_the_stop_is_no_failure(house: StoreHouse, owner: FakeOwner) -> None:
+    house.disk.stop("write", "segment")
+    owner.deposit(bytes(1000), receipt=FakeReceipt())
+    house.run_turns()
+    wait_until(lambda: (house.run_turns(), house.disk.is_standing("write", "segment"))[1])
+    house.is_over = True
+    stopping = threading.Thread(target=house.store.close)
+    stopping.start()
+    wait_until(lambda: house.store.checkpoints.is_closed)
+    house.disk.go_on()
+    stopping.join()
+    house.posts.run()
+    assert house.reports == []
+    assert survivors(house) == [bytes(1000)]
 
 
 def test_with_very_many_queues_the_loop_has_its_turns_while_a_checkpoint_is_prepared_and_applied(
