@@ -155,8 +155,10 @@ def _facts(case: Case) -> list[str]:
         reason = state.alarms.get(case.end[len(ALARM) :], "")
         return [reason] if reason else []
     if case.end.startswith(CONSUMERS) and queue is not None:
-        consumers = "" if queue.consumers is None else f" and {_count(queue.consumers, 'consumer')}"
-        return [f"it has {_count(queue.messages, 'message')}{consumers}"]
+        # It may have been emptied since it was full: what it has not is no reason for anything.
+        counts = [_count(queue.messages, "message")] if queue.messages else []
+        counts += [] if queue.consumers is None else [_count(queue.consumers, "consumer")]
+        return [f"it has {' and '.join(counts)}"] if counts else []
     return []
 
 

@@ -185,6 +185,12 @@ def test_a_queue_at_its_maximum_waits_for_its_consumers():
     assert [knob.setting for knob in verdict.knobs if knob.kind == "policy"] == ["max-length"]
 
 
+def test_a_queue_that_was_emptied_since_it_was_full_is_not_said_to_be_empty():
+    verdict = Picture().block(*SLOW_QUEUE, (ORDERS, "maximum")).stage(ORDERS, consumers=1, messages=0).verdict()
+    assert "which is at its maximum" in verdict.sentence
+    assert "; it has 1 consumer;" in verdict.sentence
+
+
 def test_of_held_confirms_and_credit_the_longer_counts():
     held = {ONE: 3}
     assert Picture().block(*SLOW_STORE, for_s=1.0).saturate(ORDERS, held, for_s=30.0).verdict().cause == "saturated"
