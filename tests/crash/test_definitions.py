@@ -131,7 +131,8 @@ def harass(port: int, start: State, dice: random.Random) -> list[State]:
     states: deque[State] = deque([start])  # after the last answered change, and after each one sent since
     expected: deque[type[Method]] = deque()
     try:
-        with RawClient(port).handshake().open() as client:
+        with RawClient(port) as client:
+            client.handshake().open()  # within: it may be killed by now
             while True:
                 while len(expected) < WINDOW:
                     method, answer, after = change(states[-1], dice)
