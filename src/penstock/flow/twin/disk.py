@@ -93,17 +93,18 @@ class Store(Works):
 
     def run(self, budget: int) -> int:
         plant, ordinary = self.machine.plant, self.ordinary
-        taken = 0
+        taken = batches = 0
         while taken < budget and ordinary and not self._held:
             deposit = ordinary.popleft()
             taken += deposit.count
+            batches += 1
             self.waiting -= deposit.count
             deposit.link.handle(deposit.count, deposit.bytes)
             self._work.append(deposit)
             self._gathered += deposit.disk_bytes
             self._awaited = self._awaited or deposit.lane.wants_confirms
         if taken:
-            self.machine.work(plant.store.of(taken))
+            self.machine.work(plant.store.of(taken) + plant.deposit_us * batches)
         if self._gathered and not self._held:
             if self._gathered >= plant.gather_bytes_max or (self._awaited and not ordinary):
                 self._submit()
