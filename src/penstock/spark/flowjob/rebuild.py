@@ -40,6 +40,7 @@ from penstock.spark.tables.windows import day, floor_us, timestamp
 
 REBUILT = -1  # the number of the batch in `quality`
 NEEDED = ("body", "offset")  # of an archive
+PARTS = 4  # of a piece, at least: a core for each
 
 
 def rebuild(
@@ -56,7 +57,8 @@ def rebuild(
     changes: list[Change] = []
     staged = ledger.staging / "archive"
     if archive is not None:
-        unique(parse(read_archive(spark, archive), window_s)).write.mode("overwrite").parquet(str(staged))
+        rows = in_order(read_archive(spark, archive), piece_events)
+        unique(parse(rows, window_s)).write.mode("overwrite").parquet(str(staged))
         events = spark.read.schema(schema("events")).parquet(str(staged))
         changes.append(replace("events", events))
     else:
@@ -104,6 +106,12 @@ def read_archive(spark: SparkSession, directory: Path) -> DataFrame:
     if missing:
         raise Complaint(f"the archive in {directory} has no column {missing[0]}: it needs {' and '.join(NEEDED)}")
     return rows
+
+
+def in_order(rows: DataFrame, piece_events: int) -> DataFrame:
+    """In files that follow each other in the stream: then a piece, which is a stretch of time, reads only its own."""
+    parts = max(rows.count() * PARTS // piece_events, 1)
+    return rows.repartitionByRange(parts, "offset")
 
 
 def sliced(events: DataFrame, window_s: int) -> DataFrame:
