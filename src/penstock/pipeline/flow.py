@@ -35,7 +35,7 @@ def flow(
     master: MasterOption = DEFAULT_MASTER,
     memory: MemoryOption = DEFAULT_MEMORY,
     window_s: Annotated[int, typer.Option("--window", help="Seconds of a window of the derived tables.")] = 10,
-    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 10.0,
+    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
     rebuild: Annotated[
         bool,
@@ -60,7 +60,7 @@ def flow(
     logging.getLogger("penstock.spark").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its tracebacks; what went wrong is said by the job
     with one_line():
-        from penstock.spark.flowjob import CONFIG, SMALL_CONFIG, FlowJob, FlowSettings
+        from penstock.spark.flowjob import FlowJob, FlowSettings, config
         from penstock.spark.flowjob import rebuild as rebuild_tables
         from penstock.spark.ledger import Ledger
         from penstock.spark.session import opened
@@ -69,8 +69,8 @@ def flow(
             uri, tables.absolute(), window_s, trigger_s, keep_days, keep_event_days, progress_s=progress_s
         )
         settings.check()
-        config = CONFIG if rebuild else SMALL_CONFIG
-        with Ledger(settings.tables).writing() as ledger, opened("penstock flow", master, memory, **config) as spark:
+        spark_of = opened("penstock flow", master, memory, **config(master))
+        with Ledger(settings.tables).writing() as ledger, spark_of as spark:
             listen(until_ready)
             if rebuild:
                 done = rebuild_tables(spark, ledger, window_s, archive)

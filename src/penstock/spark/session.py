@@ -90,6 +90,12 @@ LONG_LIVED = {
     "spark.ui.retainedTasks": "200",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
 }
+# Of a local session whose tasks are many and small. Over TCP each of them waits 40 ms for an acknowledgement, as Spark
+# writes to its Python workers in small pieces. Large batches are better off there: more of them is under way at a time.
+UNIX_SOCKETS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "penstock.spark.daemon",  # a worker that was idle for long ends without a traceback
+}
 CLUSTER_SHUFFLES = "8"  # tables of a micro-batch are small: 200 tasks, Spark's default, would only wait for each other
 
 
@@ -105,6 +111,11 @@ def session(app: str, master: str, memory: str = "1g", **config: str) -> SparkSe
     given = {name: value for name, value, _ in SETTINGS if name in ANYWHERE}
     given |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
     return _started(app, master, given | {"spark.sql.shuffle.partitions": CLUSTER_SHUFFLES, **config})
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is on this machine."""
+    return LOCAL.fullmatch(master) is not None
 
 
 def fresh(spark: SparkSession) -> SparkSession:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.spark.daemon import quiet
 from penstock.spark.encoder import Encoder, Plan, Stamp, make_plan
 from penstock.spark.options import OptionError, Options
 from penstock.spark.outlet import Outlet
@@ -67,8 +68,10 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Everything is confirmed already."""
+        quiet()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        quiet()
         log.warning("amqp sink: the write failed; %s stay published", _told(messages))
 
 

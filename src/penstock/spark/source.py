@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.spark.daemon import quiet
 from penstock.spark.options import OptionError, Options, Use, parse_options
 from penstock.spark.schema import message_schema
 
@@ -31,12 +32,19 @@ class PenstockDataSource(DataSource):
         # Spark keeps `options`; ours are the checked ones, whose repr shows no password.
         super().__init__(cast("dict[str, str]", options))
         self._checked: Options = parse_options(options)
+        quiet()
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Spark plans each step in a process that gets the object, and is left alone then."""
+        self.__dict__.update(state)
+        quiet()
 
     def __repr__(self) -> str:
         return f"<PenstockDataSource {self._checked!r}>"
 
     @classmethod
     def name(cls) -> str:
+        quiet()  # the process that looks for formats asks for nothing else
         return NAME
 
     def schema(self) -> StructType:

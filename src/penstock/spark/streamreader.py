@@ -38,7 +38,7 @@ from penstock.spark.offsets import (
 )
 from penstock.spark.options import Options
 from penstock.spark.rangereader import read_range
-from penstock.spark.runner import stop_on_sigterm
+from penstock.spark.runner import leave_in_order
 from penstock.spark.streamview import StreamView
 
 
@@ -130,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> StreamView:
         if self._view is None:
-            stop_on_sigterm()
+            leave_in_order()
             self._view = StreamView(self._options)
         return self._view
 

@@ -15,7 +15,7 @@
 Not here: what the tables are (spark/tables/), where they lie (spark/ledger/).
 """
 
-from penstock.spark.flowjob.job import CONFIG, SMALL_CONFIG, FlowJob, FlowSettings
+from penstock.spark.flowjob.job import FlowJob, FlowSettings, config
 from penstock.spark.flowjob.rebuild import rebuild
 
-__all__ = ["CONFIG", "SMALL_CONFIG", "FlowJob", "FlowSettings", "rebuild"]
+__all__ = ["FlowJob", "FlowSettings", "config", "rebuild"]

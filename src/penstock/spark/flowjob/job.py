@@ -38,12 +38,12 @@ from penstock.spark.ledger.retain import retain
 from penstock.spark.patience import is_passing
 from penstock.spark.reading import Reading
 from penstock.spark.report.page import PageWriter
-from penstock.spark.session import LONG_LIVED
+from penstock.spark.session import LONG_LIVED, UNIX_SOCKETS, is_local
 from penstock.spark.tables.schema import LATE_MAX_S, WINDOW_S
 
 BATCH_EVENTS = 50_000  # at most in one micro-batch: what goes through this process at a time
 PAGE_EVERY_S = 5.0
-COMPACT_EVERY = 30  # batches: five minutes of them
+COMPACT_EVERY = 60  # batches: five minutes of them
 SETTLED_S = 60  # windows this much older than the newest are merged; later events rewrite what they touch
 RETAIN_EVERY_S = 3600.0
 LOOK_S = 0.2  # how often the query is looked at
@@ -56,18 +56,16 @@ CONFIG = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # a look at Python's stack for every column of a plan
     "spark.sql.maxPlanStringLength": "2000",
 }
-
-# A micro-batch is mostly planning, once through a lot of code: to compile that thoroughly costs more than it saves.
-# Without its thorough compiler Java has room for 48 MB of code, which a job can fill: then the JVM ends.
-SMALL_CONFIG = {
-    **CONFIG,
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
-}
 REST = 2.0  # times what a batch took: so long nothing is done after it, and two thirds of a core are left to others
-REST_S_MAX = 20.0
+REST_S_MAX = 3.0  # what comes meanwhile waits
 JVM_GONE = "Spark's JVM is gone: it was killed, or had too little memory (--memory)"
 
 log = logging.getLogger("penstock.spark")
+
+
+def config(master: str) -> dict[str, str]:
+    """Of a session for this job."""
+    return {**CONFIG, **UNIX_SOCKETS} if is_local(master) else CONFIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class FlowSettings:
     uri: str
     tables: Path
     window_s: int = WINDOW_S
-    trigger_s: float = 10.0  # a batch costs seconds of CPU however few events it has
+    trigger_s: float = 5.0  # a batch costs a second of CPU however few events it has
     keep_days: int = 30
     keep_event_days: int = 7
     batch_events: int = BATCH_EVENTS
@@ -109,8 +107,6 @@ class FlowJob:
         self._page_due_s = 0.0
         self._retain_due_s = 0.0
         self._batches = 0  # since the start
-        self._rest_until_s = 0.0
-        self._behind = False  # there is more than a batch takes
         self._working = threading.Lock()  # a batch is at work
         self._checkpoint = ledger.root / "_ledger" / "checkpoint"
         self._query: StreamingQuery | None = None
@@ -235,8 +231,6 @@ class FlowJob:
         return str(document["id"])
 
     def _work(self, rows: DataFrame, batch: int) -> None:
-        if not self._behind:
-            self.stopping.wait(max(self._rest_until_s - time.monotonic(), 0.0))
         # Only who stops the job ever has it too, and then waits for this thread to end.
         if not self._working.acquire(blocking=False):
             raise InterruptedError("the job is being stopped")
@@ -245,12 +239,10 @@ class FlowJob:
                 raise InterruptedError("the job is being stopped")  # the batch is repeated at the next start
             done = self._batch.process(rows, batch, self._query_id())
             self._batches += 1
-            self._rest_until_s = time.monotonic() + min(done.total_s * REST, REST_S_MAX)
             if done.events:
                 self._progress.add(done)
                 log.debug("batch %d: %s", batch, done)
                 self._tidy(done)
-            self._behind = self._once or done.events >= self.settings.batch_events
         except (PySparkException, Py4JError):
             if self.stopping.is_set():
                 # Cut short. Not with the pages of what Spark says: it searches them for the reason, in vain and so deep
@@ -259,6 +251,9 @@ class FlowJob:
             raise
         finally:
             self._working.release()
+        # All of it is committed. Now, and not before the next batch: that begins when Spark has asked what there is.
+        if not self._once and done.events < self.settings.batch_events:
+            self.stopping.wait(min(done.total_s * REST, REST_S_MAX))
 
     def _tidy(self, done: Done) -> None:
         """After a commit: what need not be done each time."""
