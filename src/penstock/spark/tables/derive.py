@@ -6,7 +6,7 @@ slice needs of the time before it is in `Inputs`: the blocks that were open, a f
 depth and resources for the trend. A test compares both.
 Lazy: nothing runs until the caller asks for rows. What several tables are made of can be kept meanwhile (`keep`).
 What differs from slice to slice is in the rows, never in the plan (`known`): so one plan serves every slice, and who
-derives often makes it once (spark/flowjob/prepared.py).
+derives often makes it once (spark/flowjob/plans.py).
 Not here: reading and writing (spark/ledger/), which events are too late (spark/flowjob/batch.py).
 """
 

@@ -1,8 +1,8 @@
 """Cast: who publishes and who consumes in the demo, and how fast.
 
 Upstream: play.py gives each a connection and a thread.  Downstream: penstock.client.
-The rates are for eyes, not for records: all of it is a few hundred messages a second, and a broker that does a thousand
-times as much shows every kind of block with them all the same.
+The rates are for eyes, not for records: all of it is about a thousand messages a second, and a broker that does
+a hundred times as much shows every kind of block with them all the same.
 
     orders-api ──► demo.orders ──► warehouse     slow: a burst every 30 s saturates the queue; confirms are held
     billing ─────► demo.bills ───► ledger        keeps up
