@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from brokers import Running, end_with_us, fail, running_penstock, tell
-from twin import BODY_BYTES, NO_ACKS, SLOW, _consumer, _publisher, credit, credits_of
-from twinload import FAULTS, FRAMING_BYTES, Measured, SlowConsumer, _watch, put_setting
+from twin import BODY_BYTES, NO_ACKS, SLOW, consumer_of, credit, credits_of, publisher_of
+from twinload import FAULTS, FRAMING_BYTES, Measured, SlowConsumer, put_setting, watch
 
 from penstock.client.connection import ClientError
 from penstock.client.uri import parse_uri
@@ -157,6 +157,7 @@ def main() -> None:
     print()
     print(table(lines))
     if not options.cases:
+        RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps([_as_json(line) for line in lines], indent=1) + "\n")
 
 
@@ -208,8 +209,8 @@ class Playing:
         load = self._case.load
         site = self._site.__enter__()
         (queue,) = site.queues(1, load.publishers.persistent)
-        self._consumers = [_consumer(site, queue, load.consumers, self._settings)]
-        publisher = _publisher(site, queue, load)
+        self._consumers = [consumer_of(site, queue, load.consumers, self._settings)]
+        publisher = publisher_of(site, queue, load)
         self._publishers = [publisher]
         for worker in (*self._consumers, *self._publishers):
             worker.start()
@@ -227,7 +228,7 @@ class Playing:
         check([*self._publishers, *self._consumers])
 
     def measure(self) -> Measured:
-        return _watch(self._site, self._broker, self._publishers, self._consumers)
+        return watch(self._site, self._broker, self._publishers, self._consumers)
 
     def _end(self) -> None:
         for name in FAULTS:

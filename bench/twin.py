@@ -166,6 +166,7 @@ def main() -> None:
     print(table(lines))
     print(verdict(lines))
     if not options.scenarios and not options.again:
+        RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -258,8 +259,8 @@ def measure(
     with Site(parse_uri(broker.uri), broker.pid, seconds, BODY_BYTES) as site:
         arguments: Table = {"x-flow-stop-count": first.stop} if first.stop >= 0 else {}
         (queue,) = site.queues(1, load.publishers.persistent, arguments)
-        consumer = _consumer(site, queue, load.consumers, first)
-        publisher = _publisher(site, queue, load)
+        consumer = consumer_of(site, queue, load.consumers, first)
+        publisher = publisher_of(site, queue, load)
         if load.publishers.lead_max:
             publisher.consumers = [consumer]
         for name, value in scenario.faults.items():
@@ -270,7 +271,7 @@ def measure(
         return found
 
 
-def _consumer(site: Site, queue: str, load: Consumers, setting: Settings) -> Consumer:
+def consumer_of(site: Site, queue: str, load: Consumers, setting: Settings) -> Consumer:
     channel = site.channel()
     prefetch = setting.prefetch if setting.prefetch is not None else load.prefetch
     if load.acks:
@@ -285,7 +286,7 @@ def _consumer(site: Site, queue: str, load: Consumers, setting: Settings) -> Con
     return consumer
 
 
-def _publisher(site: Site, queue: str, load: Load) -> Publisher:
+def publisher_of(site: Site, queue: str, load: Load) -> Publisher:
     channel, how = site.channel(), load.publishers
     if how.window:
         channel.call(ConfirmSelect(), ConfirmSelectOk)

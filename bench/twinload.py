@@ -208,7 +208,7 @@ def play(
             for name, value in chosen.items():
                 put_setting(broker, name, value)
             _wait(SETTLE_S, [*publishers, *consumers])
-            found[at].append(_watch(site, broker, publishers, consumers))
+            found[at].append(watch(site, broker, publishers, consumers))
     for name in FAULTS:
         put_setting(broker, name, "0")
     for consumer in consumers:
@@ -223,7 +223,7 @@ def quietest(group: Sequence[Measured], count: int) -> list[Measured]:
     return sorted(group, key=lambda one: one.waited)[:count]
 
 
-def _watch(site: Site, broker: Running, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> Measured:
+def watch(site: Site, broker: Running, publishers: Sequence[Publisher], consumers: Sequence[Consumer]) -> Measured:
     """One stretch of time; and then what the broker holds."""
     confirmed = [one for one in publishers if isinstance(one, StampedConfirmed)]
     enders: Sequence[_Stamps] = confirmed or [one for one in consumers if isinstance(one, _Stamps)]
