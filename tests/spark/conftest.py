@@ -17,7 +17,7 @@ import pytest
 
 from penstock.perf.rabbitmq import NotInstalled, running_rabbitmq
 from tests.wire.conftest import serve_process  # noqa: F401 (a fixture)
-from tests.wire.live import ServeProcess
+from tests.wire.live import QUICK_JAVA, ServeProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,9 @@ if find_spec("pyspark") is None:
 
 numbers = itertools.count(1)
 
-# What a test's JVM need not do: compile thoroughly (it lives for minutes; 48 MB of code, as it then has, are not enough
-# for all tests), keep a checksum beside each file.
+# What a test's JVM need not do: compile thoroughly, keep a checksum beside each file.
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.log.level": "OFF",  # a query that a test makes fail would print pages
 }

@@ -101,8 +101,7 @@ class JobProcess:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                # As conftest.py's QUICK: a JVM that lives for seconds need not compile thoroughly.
-                env=serve_environment({"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}),
+                env=serve_environment(),
                 start_new_session=True,
             )
 
