@@ -53,3 +53,20 @@ def test_a_course_of_memory_is_flat_or_not_by_its_two_halves(bench: Any) -> None
     assert course([100.0, 200.0, 210.0, 190.0]).flat
     assert not course([100.0, 200.0, 300.0, 190.0]).flat
     assert course([0.0, 50.0, 100.0]).line == "▁▅█"
+
+
+def test_a_rebuild_whose_further_millions_cost_more_is_no_straight_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    pipeline = import_module("pipeline")
+    assert pipeline.is_straight({100_000: 18.2, 1_000_000: 56.3, 10_000_000: 475.7})
+    assert not pipeline.is_straight({100_000: 20.0, 1_000_000: 79.0, 10_000_000: 885.0})
+
+
+def test_verdicts_are_right_if_those_of_each_cause_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    truth = import_module("truth")
+    calm = [truth.Score("", 4, matched, ()) for matched in (4, 3)]  # of both brokers: 7 of 8
+    assert truth.is_right([truth.Score("store", 20, 19, ())])
+    assert not truth.is_right([truth.Score("store", 20, 20, ()), truth.Score("queue", 20, 18, ())])
+    assert not truth.is_right([truth.Score("store", 20, 20, ()), *calm])
+    assert not truth.is_right([truth.Score("store", 0, 0, ())])
