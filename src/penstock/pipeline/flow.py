@@ -34,8 +34,8 @@ def flow(
     tables: TablesOption = DEFAULT_TABLES,
     master: MasterOption = DEFAULT_MASTER,
     memory: MemoryOption = DEFAULT_MEMORY,
-    window_s: Annotated[int, typer.Option("--window", help="Seconds of a window of the derived tables.")] = 10,
-    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches.")] = 5.0,
+    window_s: Annotated[int, typer.Option("--window", help="Seconds of a window, 1 to 600.")] = 10,
+    trigger_s: Annotated[float, typer.Option("--trigger", help="Seconds between two batches; 0: none.")] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, and end.")] = False,
     rebuild: Annotated[
         bool,
@@ -47,9 +47,11 @@ def flow(
         Path | None,
         typer.Option("--from", help="With --rebuild: Parquet of an archive, instead of the tables' events."),
     ] = None,
-    keep_days: Annotated[int, typer.Option(help="Days that derived tables are kept.")] = 30,
-    keep_event_days: Annotated[int, typer.Option(help="Days that events are kept.")] = 7,
-    progress_s: Annotated[float, typer.Option("--progress", help="Seconds between two lines about the work.")] = 60.0,
+    keep_days: Annotated[int, typer.Option(help="Days that derived tables are kept, at least 1.")] = 30,
+    keep_event_days: Annotated[int, typer.Option(help="Days that events are kept, at least 1.")] = 7,
+    progress_s: Annotated[
+        float, typer.Option("--progress", help="Seconds between two lines of progress, above 0.")
+    ] = 60.0,
 ) -> None:
     """Derive the tables of the flow from the broker's events until told to stop (SIGTERM, Ctrl-C)."""
     if archive is not None and not rebuild:

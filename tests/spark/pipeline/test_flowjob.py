@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,9 +20,12 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.complaint import Complaint
-from penstock.spark.ledger import Ledger, append
+from penstock.spark.ledger import Change, Ledger, append
+from penstock.spark.tables.schema import schema
+from tests.spark.pipeline.archiving import archive
 from tests.spark.pipeline.flowsite import (
     SILENT,
+    STREAM,
     declare_events,
     derived_rows,
     differences,
@@ -29,7 +33,7 @@ from tests.spark.pipeline.flowsite import (
     offsets_of,
     publish_events,
 )
-from tests.spark.pipeline.histories import History
+from tests.spark.pipeline.histories import EPOCH_US, History
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
@@ -38,10 +42,32 @@ if TYPE_CHECKING:
 
 SECONDS = 40
 WINDOW_S = 5
+MOVED = 20  # events that come late, and as many that come twice
+KEPT = datetime.fromtimestamp(EPOCH_US / 1e6, UTC) - timedelta(days=20)  # days that are over, and are kept
+GONE = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def bodies_of(seed: int, seconds: int) -> list[str]:
-    return [json.dumps(event) for event in History(seed, seconds).events]
+    """A history as it is published: some of it late, by less than its whole length, and some of it twice."""
+    bodies = [json.dumps(event) for event in History(seed, seconds).events]
+    dice = Random(seed)
+    for _ in range(MOVED):
+        at = dice.randrange(len(bodies) // 2)
+        bodies.insert(dice.randrange(at, len(bodies)), bodies.pop(at))
+        bodies.insert(dice.randrange(len(bodies)), dice.choice(bodies))
+    return bodies
+
+
+def at_us(body: str) -> int:
+    return int(json.loads(body)["at_us"])
+
+
+def of_old(table: str, *windows: datetime) -> Change:
+    """A row for each of these windows, as if they had been there for long."""
+    known = {"table": "verdicts", "rule": "of old", "rows": 1, "failures": 0, "late": True, "offset": -1, "body": "{}"}
+    shape = to_arrow_schema(schema(table), timezone="UTC")
+    rows = [{**known, "window": window, "day": window.date(), "at": window} for window in windows]
+    return append(table, pa.Table.from_pylist([{one.name: row.get(one.name) for one in shape} for row in rows], shape))
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +82,25 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 
 @pytest.fixture(scope="module")
 def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables made of a history in several batches, by two jobs one after the other."""
+    """Tables made of a history in several batches, by two jobs one after the other. Before the second, there are small
+    files of days that are over."""
     from penstock.spark.flowjob import FlowJob, FlowSettings
     from penstock.spark.flowjob.plans import Prepared
 
     root = tmp_path_factory.mktemp("streamed")
     bodies = bodies_of(7, SECONDS)
     half = len(bodies) // 2
-    for part in (bodies[:half], bodies[half:]):
+    first, second = bodies[:half], bodies[half:]
+    assert min(map(at_us, second)) < max(map(at_us, first)) - 2 * WINDOW_S * 1_000_000, "nothing comes late"
+    for part in (first, second):
         publish_events(silent.uri, part)
         with Ledger(root).writing() as ledger:
             job = FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=half - 50))
             job.run(once=True)
             assert isinstance(job._batch._made, Prepared), "plans that cannot be run again"
+            if part is first:
+                for _ in range(2):
+                    ledger.commit(None, [of_old("quality", KEPT, GONE), of_old("events", GONE)])
     return root
 
 
@@ -76,17 +108,65 @@ def test_every_event_is_there_once(streamed: Path, silent: ServeProcess):
     assert offsets_of(streamed) == list(range(next_offset(silent.uri)))
 
 
-def test_batches_make_the_tables_that_a_rebuild_in_pieces_makes(spark: SparkSession, streamed: Path, tmp_path: Path):
+def test_batches_make_the_tables_that_a_rebuild_of_an_archive_in_pieces_makes(
+    spark: SparkSession, streamed: Path, silent: ServeProcess, tmp_path: Path
+):
     from penstock.spark.flowjob import rebuild
 
-    with Ledger(tmp_path).writing() as ledger:
-        ledger.commit(None, [append("events", Ledger(streamed).arrow("events"))], window_s=WINDOW_S)
-        done = rebuild(spark, ledger, WINDOW_S, piece_events=len(offsets_of(streamed)) // 3)
+    archive(spark, silent.uri, tmp_path / "archive", stream=STREAM)
+    tables = tmp_path / "tables"
+    with Ledger(tables).writing() as ledger:
+        done = rebuild(spark, ledger, WINDOW_S, tmp_path / "archive", piece_events=len(offsets_of(streamed)) // 3)
     assert done.events == len(offsets_of(streamed))
-    assert len(Ledger(tmp_path).parts("samples")) >= 3
-    made = derived_rows(tmp_path)
+    assert len(Ledger(tables).parts("samples")) >= 3
+    made = derived_rows(tables)
     assert sum(map(len, made.values())) > 100
     assert not differences(made, derived_rows(streamed))
+    # The job goes on behind it.
+    assert Ledger(tables).manifest().marks == Ledger(streamed).manifest().marks
+
+
+def days(ledger: Ledger, table: str) -> list[str]:
+    """Of each file."""
+    return [part.day for part in ledger.manifest().tables[table]]
+
+
+def test_small_files_are_one_after_a_run_that_ends(streamed: Path):
+    assert days(Ledger(streamed), "quality").count(str(KEPT.date())) == 1
+    assert Ledger(streamed).arrow("quality", until=KEPT + timedelta(days=1)).num_rows == 2
+
+
+def test_a_job_drops_days_that_are_older_than_they_are_kept(streamed: Path):
+    for table in ("quality", "events"):
+        assert str(GONE.date()) not in days(Ledger(streamed), table)
+
+
+def test_a_job_that_goes_on_for_ever_merges_and_drops_now_and_then(spark: SparkSession, tmp_path: Path):
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+    from penstock.spark.flowjob.batch import NEWEST
+    from penstock.spark.flowjob.job import COMPACT_EVERY
+
+    with Ledger(tmp_path).writing() as ledger:
+        for windows in ((KEPT, GONE), (KEPT,)):
+            ledger.commit(None, [of_old("quality", *windows)], marks={NEWEST: EPOCH_US})
+        job = FlowJob(spark, ledger, FlowSettings("amqp://127.0.0.1", tmp_path))
+        job._batches = 1
+        job._tidy()
+        assert days(ledger, "quality") == [str(KEPT.date())] * 2
+        job._batches = COMPACT_EVERY
+        job._tidy()
+        assert days(ledger, "quality") == [str(KEPT.date())]
+
+
+def test_a_rebuild_keeps_what_is_known_of_events_that_were_never_read(tmp_path: Path):
+    from penstock.spark.flowjob.batch import OFFSETS_RULE, gap_row
+    from penstock.spark.flowjob.rebuild import never_read
+
+    with Ledger(tmp_path).writing() as ledger:
+        ledger.commit(None, [of_old("quality", KEPT), append("quality", gap_row(4, KEPT + timedelta(seconds=25)))])
+        (row,) = never_read(ledger, 20).to_pylist()
+    assert (row["rule"], row["failures"]) == (OFFSETS_RULE, 4)
+    assert row["window"] == KEPT + timedelta(seconds=20)
 
 
 def test_quality_counts_each_row_of_a_table_once_for_each_of_its_rules(streamed: Path):
@@ -122,6 +202,8 @@ def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, si
             FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 7)).run(once=True)
         with pytest.raises(Complaint, match="--window is 1 to 600 seconds, not 0"):
             FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 0))
+        with pytest.raises(Complaint, match="--progress is above 0 seconds, not 0"):
+            FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, WINDOW_S, progress_s=0.0))
     with Ledger(tmp_path).writing() as ledger:
         with pytest.raises(Complaint, match=r"there are no events in .* to rebuild from"):
             rebuild(spark, ledger, WINDOW_S)
@@ -164,7 +246,7 @@ def test_the_line_for_operators_has_what_happened_since_the_last_one():
     assert progress.line(0) is None, "not due yet"
     line = progress.line(7, now=True)
     assert line == (
-        "1 batches, 300 events, 40 rows, slowest 1.5 s, behind by 7, 2 late, "
+        "1 batch, 300 events, 40 rows, slowest 1.5 s, behind by 7, 2 late, "
         "3 quality failures (blocks: its end was told: 3)"
     )
     assert progress.line(7, now=True) is None

@@ -29,11 +29,12 @@ from penstock.client.error import ClientError
 from penstock.client.stream import Offsets, offsets
 from penstock.client.uri import Uri, parse_uri
 from penstock.spark.complaint import Complaint, first_line
-from penstock.spark.flowjob.batch import EVENTS_STREAM, LAST, Done, FlowBatch, fingerprint
+from penstock.spark.flowjob.batch import EVENTS_STREAM, LAST, NEWEST, FlowBatch, fingerprint
 from penstock.spark.flowjob.own import small_session
 from penstock.spark.flowjob.progress import EVERY_S, Progress
 from penstock.spark.ledger import Ledger, disk
 from penstock.spark.ledger.compact import compact
+from penstock.spark.ledger.manifest import moment
 from penstock.spark.ledger.retain import retain
 from penstock.spark.patience import is_passing
 from penstock.spark.reading import Reading
@@ -43,7 +44,7 @@ from penstock.spark.tables.schema import LATE_MAX_S, WINDOW_S
 
 BATCH_EVENTS = 50_000  # at most in one micro-batch: what goes through this process at a time
 PAGE_EVERY_S = 5.0
-COMPACT_EVERY = 60  # batches: five minutes of them
+COMPACT_EVERY = 60  # batches: five minutes of them; and at the end of a run with `once`, which has few
 SETTLED_S = 60  # windows this much older than the newest are merged; later events rewrite what they touch
 RETAIN_EVERY_S = 3600.0
 LOOK_S = 0.2  # how often the query is looked at
@@ -86,6 +87,8 @@ class FlowSettings:
             raise Complaint(f"--window is 1 to {LATE_MAX_S} seconds, not {self.window_s}")
         if self.trigger_s < 0:
             raise Complaint(f"--trigger is 0 or more seconds, not {self.trigger_s:g}")
+        if self.progress_s <= 0:
+            raise Complaint(f"--progress is above 0 seconds, not {self.progress_s:g}")
         for name, days in (("--keep-days", self.keep_days), ("--keep-event-days", self.keep_event_days)):
             if days < 1:
                 raise Complaint(f"{name} is 1 or more days, not {days}")
@@ -138,6 +141,8 @@ class FlowJob:
                 failed = 0 if self._batches > before else failed
                 failed = self._after(error, failed)
         self._halt()
+        if once and not self.stopping.is_set():
+            self._compact()
 
     def _watch(self, query: StreamingQuery) -> None:
         """Until it ends or is told to; its error, if it has one."""
@@ -242,7 +247,7 @@ class FlowJob:
             if done.events:
                 self._progress.add(done)
                 log.debug("batch %d: %s", batch, done)
-                self._tidy(done)
+                self._tidy()
         except (PySparkException, Py4JError):
             if self.stopping.is_set():
                 # Cut short. Not with the pages of what Spark says: it searches them for the reason, in vain and so deep
@@ -255,17 +260,22 @@ class FlowJob:
         if not self._once and done.events < self.settings.batch_events:
             self.stopping.wait(min(done.total_s * REST, REST_S_MAX))
 
-    def _tidy(self, done: Done) -> None:
+    def _tidy(self) -> None:
         """After a commit: what need not be done each time."""
         now = time.monotonic()
-        if self._batches % COMPACT_EVERY == 0 and done.newest is not None:
-            compact(self._ledger, done.newest - timedelta(seconds=SETTLED_S))
+        if self._batches % COMPACT_EVERY == 0:
+            self._compact()
         if now >= self._retain_due_s:
             self._retain_due_s = now + RETAIN_EVERY_S
             retain(self._ledger, {"events": self.settings.keep_event_days}, self.settings.keep_days)
         if now >= self._page_due_s:
             self._page_due_s = now + PAGE_EVERY_S
             self.write_page()
+
+    def _compact(self) -> None:
+        newest_us = self._ledger.manifest().marks.get(NEWEST)
+        if newest_us is not None:
+            compact(self._ledger, moment(newest_us) - timedelta(seconds=SETTLED_S))
 
     def write_page(self) -> None:
         try:

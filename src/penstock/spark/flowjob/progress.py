@@ -61,7 +61,8 @@ class Progress:
         """What happened since the last line; None: it is not due. lag: events that are not read."""
         if not self.is_due(now):
             return None
-        text = f"{self._batches} batches, {self._events:,} events, {self._rows:,} rows, slowest {self._slowest_s:.1f} s"
+        batches = f"{self._batches} batch{'' if self._batches == 1 else 'es'}"
+        text = f"{batches}, {self._events:,} events, {self._rows:,} rows, slowest {self._slowest_s:.1f} s"
         if self._newest is not None:
             text += f", newest event {max((datetime.now(UTC) - self._newest).total_seconds(), 0.0):.1f} s ago"
         if lag is not None:

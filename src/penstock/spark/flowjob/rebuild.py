@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +22,7 @@ from penstock.spark.flowjob.batch import (
     EVENTS_STREAM,
     LAST,
     NEWEST,
+    OFFSETS_RULE,
     Clock,
     Done,
     added,
@@ -36,7 +38,7 @@ from penstock.spark.ledger import Change, Ledger, disk, replace
 from penstock.spark.tables import quality
 from penstock.spark.tables.events import parse, unique
 from penstock.spark.tables.schema import schema
-from penstock.spark.tables.windows import day, floor_us, timestamp
+from penstock.spark.tables.windows import day, floor_us, timestamp, window_start
 
 REBUILT = -1  # the number of the batch in `quality`
 NEEDED = ("body", "offset")  # of an archive
@@ -86,12 +88,25 @@ def rebuild(
     clock.lap("derive")
     # Now from the files: the tables are not derived a second time for it.
     checks = {name: quality.checks(name, ledger.read(spark, name)) for name in ledger.tables() if name != "quality"}
-    judged = added(pa.concat_tables(shaped(rows, "quality") for rows in gathered(checks).values()))
+    rules = [shaped(rows, "quality") for rows in gathered(checks).values()]
+    if archive is None:
+        rules.append(never_read(ledger, window_s))
+    judged = added(pa.concat_tables(rules))
     ledger.commit(None, [replace("quality", stamped(judged, REBUILT))])
     done.failures = failures_of(judged)
     done.rows = sum(ledger.rows(name) for name in ledger.tables() if name not in ("events", "quality"))
     clock.lap("check")
     return done
+
+
+def never_read(ledger: Ledger, window_s: int) -> pa.Table:
+    """What `quality` says of events that were gone before they were read: the events that are there cannot say it."""
+    known = shaped(ledger.arrow("quality"), "quality")
+    rows = known.filter(pc.equal(known["rule"], OFFSETS_RULE)).to_pylist()
+    for row in rows:
+        row["window"] = window_start(row["window"], window_s)
+        row["day"] = row["window"].date()
+    return pa.Table.from_pylist(rows, known.schema)
 
 
 def read_archive(spark: SparkSession, directory: Path) -> DataFrame:
