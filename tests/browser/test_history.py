@@ -37,10 +37,11 @@ def site(browser: Browser, tables: Path, tmp_path_factory: pytest.TempPathFactor
 def sheet(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the pipeline writes after an hour that ends now; the ledger's own files are elsewhere."""
     from penstock.spark.report.page import PageWriter
-    from tests.spark.pipeline.story import WINDOW_S, story, write
+    from tests.spark.pipeline.story import ADVICE, WINDOW_S, story, write
 
     now_s = datetime.now(UTC).timestamp() // WINDOW_S * WINDOW_S
     root = tmp_path_factory.mktemp("ledger")
+    (root / "advice.json").write_text(json.dumps(ADVICE))
     assert PageWriter(write(root, story(datetime.fromtimestamp(now_s, UTC))), root).write()
     found: dict[str, Any] = json.loads((root / "page.json").read_bytes())
     return found
@@ -137,8 +138,34 @@ def test_the_timeline_the_heat_map_and_the_gauges_are_drawn(shown: Page):
         expect(chart.locator("path.line").first).to_be_visible()
     expect(panel(shown, "Top blockers").get_by_role("row").nth(1)).to_contain_text("store")
     expect(panel(shown, "Blocked now")).to_contain_text("consumers of queue orders")
-    expect(panel(shown, "Advice")).to_contain_text("penstock pipeline advise")
     expect(panel(shown, "Checks of the tables")).to_contain_text("1 of 3 checks fail")
+
+
+def test_advice_is_shown_with_what_was_set_and_measured(shown: Page, tables: Path, sheet: dict[str, Any]):
+    from tests.spark.pipeline.story import ADVICE
+
+    sentence = ADVICE["sentence"].replace("`", "")
+    expect(shown.locator('.verdict[data-cause="advice"]')).to_contain_text(sentence)
+    advice = panel(shown, "Advice")
+    expect(advice).to_contain_text(sentence)
+    settings = advice.get_by_role("region", name="Settings").get_by_role("row")
+    expect(settings.nth(1)).to_contain_text("credit.queue_store=2000,500")
+    expect(settings.nth(2)).to_contain_text("credit.queue_store=8000,2000 credit.channel_queue=800,400")
+    expect(settings.nth(2).get_by_role("cell").nth(1)).to_have_text("53,800")
+    expect(advice).to_contain_text("No credit makes the consumers of queue orders faster.")
+    expect(advice).to_contain_text("Set: credit.queue_store=8000,2000 credit.channel_queue=800,400")
+    expect(advice).to_contain_text(ADVICE["applied"]["sentence"])
+    measured = advice.get_by_role("region", name="Measured").get_by_role("row")
+    expect(measured.nth(1).get_by_role("cell")).to_have_text(
+        ["before", "40,210", "96 ms", "–", "3,860", "82 %", "202 MiB"]
+    )
+    expect(measured.nth(2).get_by_role("cell").nth(1)).to_have_text("51,940")
+    expect(measured).to_have_count(3)
+    without = json.loads(json.dumps(sheet))
+    for one in without["ranges"].values():
+        one["advice"] = None
+    renewed(shown, tables, without)
+    expect(advice).to_contain_text("None yet: penstock pipeline advise looks for better settings.")
 
 
 def test_another_range_is_chosen_with_the_keyboard_and_stays_after_a_reload(shown: Page):

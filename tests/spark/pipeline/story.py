@@ -70,6 +70,34 @@ ADVICE: dict[str, Any] = {
         }
     ],
     "cures": ["No credit makes the consumers of queue `orders` faster."],
+    "measured": {
+        "before": {
+            "throughput": 40_210.0,
+            "confirm_ms": 96.0,
+            "stay_ms": 0.0,
+            "held": 3_860.0,
+            "blocked": 0.82,
+            "memory_bytes": 212_000_000,
+        },
+        "after": {
+            "throughput": 51_940.0,
+            "confirm_ms": 71.0,
+            "stay_ms": 0.0,
+            "held": 3_870.0,
+            "blocked": 0.41,
+            "memory_bytes": 220_000_000,
+        },
+        "again": None,
+    },
+    "applied": {
+        "settings": {"credit.queue_store": "8000,2000", "credit.channel_queue": "800,400"},
+        "old": {"credit.queue_store": "2000,500", "credit.channel_queue": "400,200"},
+        "rolled_back": False,
+        "worse": "",
+        "at_ms": 0,
+        "sentence": "Measured: 40,210 messages a second before, 51,940 after (+29 %); confirms after 96 ms before, "
+        "71 ms after (means).",
+    },
 }
 RESOURCE = {"store": "disk", "queue": "CPU", "saturated": "consumers", "memory": "memory"}
 

@@ -19,6 +19,7 @@ from penstock.spark.report.words import lasting
 QUEUES_DRAWN: Final = 6
 HALF: Final = 500  # wide: charts of which two are beside each other
 HEAT_LEVELS: Final = 5
+MEASURED: Final = {"before": "before", "after": "after", "again": "with the old values again"}
 
 
 def verdicts(digest: Row, axis: Axis) -> Safe:
@@ -346,15 +347,35 @@ def _option(one: dict[str, Any]) -> tuple[Child, ...]:
 
 
 def _measured(found: dict[str, Any]) -> Safe | None:
-    measured = found.get("measured")
+    """What --apply set, what came of it, and the figures of that."""
+    measured, applied = found.get("measured"), found.get("applied")
     if not isinstance(measured, dict):
         return None
     rows = [
-        (when, figures.count(_number(one.get("throughput"))), figures.ms(_number(one.get("p99_ms"))))
-        for when in ("before", "after")
+        (
+            words,
+            figures.count(_number(one.get("throughput"))),
+            figures.ms(_number(one.get("confirm_ms")) or None),  # 0: there were none
+            figures.ms(_number(one.get("stay_ms")) or None),
+            figures.count(_number(one.get("held"))),
+            figures.percent(_number(one.get("blocked"))),
+            figures.size(_number(one.get("memory_bytes"))),
+        )
+        for when, words in MEASURED.items()
         if isinstance(one := measured.get(when), dict)
     ]
-    return table("Measured", ("When", "#Messages per second", "#p99"), rows)
+    heads = ("When", "#Messages per second", "#To a confirm", "#In the broker", "#Held", "#Blocked", "#Memory")
+    listed = table("Measured", heads, rows)
+    if not isinstance(applied, dict):
+        return listed
+    settings = applied.get("settings")
+    named = settings.items() if isinstance(settings, dict) else ()
+    texts = [el("code", {}, f"{name}={value}") for name, value in named]
+    return together(
+        el("p", {}, "Set: ", *(together(text, " ") for text in texts)),
+        el("p", {}, said(str(applied.get("sentence") or ""))),
+        listed,
+    )
 
 
 def _listed(value: object) -> list[Any]:

@@ -47,6 +47,16 @@ const CHECKS = [
   { title: "Example", wide: true },
 ];
 const SETTINGS = ["Settings", number("Messages per second"), number("p99"), number("Memory", true), "Why"];
+const MEASURED = [
+  "When",
+  number("Messages per second"),
+  number("To a confirm"),
+  number("In the broker", true),
+  number("Held", true),
+  number("Blocked", true),
+  number("Memory", true),
+];
+const TIMES = { before: "before", after: "after", again: "with the old values again" };
 
 export function verdictTable({ verdicts }) {
   const rows = verdicts.map((one) => [
@@ -134,12 +144,31 @@ export function advice({ advice: found }) {
     found.sentence ? h("p", {}, words(found.sentence)) : null,
     plainTable("Settings", SETTINGS, all.map(option), "None is better."),
     others.length ? h("ul", {}, others.map((text) => h("li", {}, words(text)))) : null,
+    ...measured(found),
   ];
 }
 
 function option(one) {
-  const settings = Object.entries(one.settings ?? {}).map(([name, value]) => [h("code", {}, `${name}=${value}`), " "]);
   const why = [one.change, one.why].filter(Boolean).join(" ");
-  const p99 = typeof one.p99_ms === "number" ? `${short(one.p99_ms)} ms` : "–";
-  return [settings, count(one.throughput), p99, bytes(one.memory_bytes), h("span", {}, words(why))];
+  return [named(one.settings), count(one.throughput), ms(one.p99_ms), bytes(one.memory_bytes), h("span", {}, words(why))];
 }
+
+/** What --apply set, what came of it, and the figures of that. */
+function measured({ measured: found, applied }) {
+  if (!found) return [];
+  const rows = Object.entries(TIMES).filter(([when]) => found[when]).map(([when, text]) => {
+    const one = found[when];
+    // A time of 0: there were no confirms, or no deliveries.
+    const times = [ms(one.confirm_ms || null), ms(one.stay_ms || null)];
+    return [text, count(one.throughput), ...times, count(one.held), percent(one.blocked), bytes(one.memory_bytes)];
+  });
+  return [
+    applied ? h("p", {}, "Set: ", named(applied.settings)) : null,
+    applied?.sentence ? h("p", {}, words(applied.sentence)) : null,
+    plainTable("Measured", MEASURED, rows, "Nothing."),
+  ];
+}
+
+const named = (settings) =>
+  Object.entries(settings ?? {}).map(([name, value]) => [h("code", {}, `${name}=${value}`), " "]);
+const ms = (value) => (typeof value === "number" ? `${short(value)} ms` : "–");
