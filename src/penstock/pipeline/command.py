@@ -19,7 +19,8 @@ VERBS = (flow, archive, replay, advise, report)
 
 def pipeline() -> typer.Typer:
     """The group, with all verbs in it."""
-    group = typer.Typer(help="Jobs on Spark: tables of the flow, archive, replay, advice.", no_args_is_help=True)
+    about = "Jobs on Spark: tables of the flow, archive, replay, advice; and the report, which needs no Spark."
+    group = typer.Typer(help=about, no_args_is_help=True)
     for verb in VERBS:
         group.command()(verb)
     return group

@@ -6,6 +6,7 @@ Not here: the Spark session (spark/session.py:opened).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ TablesOption = Annotated[Path, typer.Option(help="The directory of the tables; e
 MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.")]
 MemoryOption = Annotated[str, typer.Option(help="Heap of Spark's driver, and on a cluster of each executor, as 1g.")]
 
+SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+SPAN_S_MAX = 3660 * 86_400  # ten years: what is longer is a slip of the finger
+
 EXTRA = 'this needs Spark: pip install "penstock[spark]"'
 SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "numpy", "py4j"})
 
@@ -52,6 +57,17 @@ def fail(text: str) -> NoReturn:
     """One line on stderr, exit 1. Names in it are clients' own: a terminal must not do what they say."""
     print(f"penstock: {printable(text)}", file=sys.stderr)
     raise typer.Exit(1)
+
+
+def span_s(option: str, text: str) -> float | None:
+    """`30s`, `10m`, `1.5h`, `7d` in seconds; None: it is no such thing. The unit is never left out."""
+    found = SPAN.fullmatch(text.strip())
+    if found is None:
+        return None
+    seconds = float(found[1]) * UNITS_S[found[2]]
+    if seconds > SPAN_S_MAX:
+        fail(f"{option} {text}: that is more than ten years")
+    return seconds
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Upstream: command.py.  Downstream: spark/report/.
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,19 +12,17 @@ from typing import Annotated
 
 import typer
 
-from penstock.pipeline.common import DEFAULT_TABLES, TablesOption, fail, one_line
+from penstock.pipeline.common import DEFAULT_TABLES, SPAN_S_MAX, fail, one_line, span_s
 
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-BACK_S_MAX = 3660 * 86_400  # ten years: what is longer is a slip of the finger
 DEFAULT_FILE = Path("report.html")
 DEFAULT_SINCE = "1h"
 
 
 def report(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: Annotated[Path, typer.Option(help="The directory of the tables.")] = DEFAULT_TABLES,
     to: Annotated[Path, typer.Option(help="The file to write.")] = DEFAULT_FILE,
     since: Annotated[
-        str, typer.Option(help="From when: 15m, 1h, 7d before the end, or 2026-03-04T14:00 (UTC).")
+        str, typer.Option(help="From when: 30s, 15m, 1h, 7d before the end, or 2026-03-04T14:00 (UTC).")
     ] = DEFAULT_SINCE,
     until: Annotated[str, typer.Option(help="Until when: a time as above, or 10m ago; else the newest there is.")] = "",
 ) -> None:
@@ -42,7 +39,7 @@ def report(
         window_s = ledger.window_s or WINDOW_S
         last = newest + timedelta(seconds=window_s)
         end = min(moment(until, last, "--until"), last)  # there is nothing later
-        begin = max(moment(since, end, "--since"), end - timedelta(seconds=BACK_S_MAX))
+        begin = max(moment(since, end, "--since"), end - timedelta(seconds=SPAN_S_MAX))
         if begin >= end:
             fail(f"--since {since}: that is not before the end, {end:%Y-%m-%dT%H:%M} UTC")
         advice = read_advice(tables)
@@ -58,14 +55,11 @@ def moment(text: str, end: datetime, option: str) -> datetime:
     """A time as such, or so long before `end`; empty is `end`."""
     if not text:
         return end
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    if found is not None:
-        back_s = int(found[1]) * UNITS_S[found[2]]
-        if back_s > BACK_S_MAX:
-            fail(f"{option} {text}: that is more than ten years")
+    back_s = span_s(option, text)
+    if back_s is not None:
         return end - timedelta(seconds=back_s)
     try:
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        fail(f"{option} {text}: not a time; as in 15m, 1h, 7d or 2026-03-04T14:00")
+        fail(f"{option} {text}: not a time; as in 30s, 15m, 1h, 7d or 2026-03-04T14:00")

@@ -26,7 +26,7 @@ from penstock.spark.report.page import PageWriter
 from penstock.spark.report.svg import LABELS, Axis, Line, level, lines
 from penstock.spark.report.words import lasting
 from penstock.spark.tables.schema import TABLES
-from tests.spark.pipeline.story import CONNECTIONS, END, Rows, channel, story, write
+from tests.spark.pipeline.story import ADVICE, CONNECTIONS, END, Rows, channel, story, write
 
 HOUR = timedelta(hours=1)
 PAGE_BYTES_MAX = 1 << 20
@@ -106,7 +106,9 @@ def test_blockers_depth_syncs_and_resources_are_summed_up(told: dict[str, Any]):
     orders = told["depth"][0]
     assert (orders["stage"], orders["limit"], orders["consumers"]) == ("queue orders", 8000, 2)
     assert orders["limit_share"] > 1
-    assert orders["messages"][-1] == orders["messages_max"] == max(orders["messages"]) or orders["messages_last"] > 9000
+    rows = [row for row in story()["depth"] if row["stage"] == "queue orders"]
+    assert orders["messages_max"] == max(orders["messages"]) == max(row["messages_max"] for row in rows)
+    assert orders["messages_last"] == rows[-1]["messages_last"] > 9000
     slow = told["syncs"]["p99_ms"][int(10 * 60 / told["step_s"])]
     quick = told["syncs"]["p99_ms"][-1]
     assert slow > 10 * quick
@@ -419,6 +421,36 @@ def test_the_report_says_it_all_in_words_too(root: Path, told: dict[str, Any]):
     assert seen.tags.count("h1") == 1
 
 
+SECTIONS = (
+    "summary", "verdicts", "timeline", "heat", "blockers", "depth", "syncs", "resources", "forecasts", "advice",
+    "longest", "quality",
+)  # fmt: skip
+
+
+def test_the_report_has_every_section_and_in_them_who_blocked_whom_and_what_was_advised_and_measured(root: Path):
+    text = page(digest(Ledger(root), END - HOUR, END, 10.0, advice=ADVICE), 0)
+    parts = {one.partition('"')[0]: Seen(one.partition(">")[2]) for one in text.split('<section id="')[1:]}
+    assert tuple(parts) == SECTIONS
+    titles = [value for name, value in parts["heat"].attributes if name == "title"]
+    assert "queue orders waited for store: 12 min 16 s, 3,873 blocks" in titles
+    assert parts["heat"].tags.count("td") == len(titles) + parts["heat"].words.count("·")
+    said = parts["advice"].words
+    sentence = ADVICE["sentence"].replace("`", "")
+    assert sentence in parts["summary"].words
+    for words in (
+        sentence,
+        "credit.queue_store=2000,500 41,000180 ms",  # as it is
+        "credit.queue_store=8000,2000 credit.channel_queue=800,400 53,800142 ms",
+        "No credit makes the consumers of queue orders faster.",
+        "Set: credit.queue_store=8000,2000 credit.channel_queue=800,400",
+        ADVICE["applied"]["sentence"],
+        "before40,21096 ms–3,86082 %202 MiB",
+        "after51,94071 ms–3,87041 %210 MiB",
+    ):
+        assert words in said
+    assert "again" not in said
+
+
 # The command.
 
 
@@ -449,6 +481,7 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(root: Path, tmp_path
     ("arguments", "line"),
     [
         (("--since", "5x"), "--since 5x: not a time"),
+        (("--since", "10"), "--since 10: not a time"),
         (("--since", "99999999d"), "more than ten years"),
         (("--since", "2027-01-01"), "not before the end"),
         (("--until", "soon"), "--until soon: not a time"),
