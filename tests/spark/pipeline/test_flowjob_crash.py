@@ -1,6 +1,7 @@
 """The flow job and its broker, killed at random: every event of the stream is in the tables once.
 
-FLOW_ROUNDS=20 is the long proof, which kills parts of the job too: its JVM alone, or one of the Python workers.
+One round kills the broker, and then the driver, each at a random moment. FLOW_ROUNDS=20 is the long proof, which kills
+both at once too, and parts of the job: its JVM alone, or one of the Python workers.
 FLOW_SEED repeats one. What was done is in rounds.log.
 """
 
@@ -133,6 +134,11 @@ def has_gone_on(tables: Path, before: int, life: Life) -> bool:
     return version(tables) > before or life.process.poll() is not None
 
 
+def note(directory: Path, number: int, victim: str) -> None:
+    with (directory / "rounds.log").open("a") as notes:
+        notes.write(f"round {number}: killed {victim}\n")
+
+
 @pytest.mark.timeout(1200 + 1200 * ROUNDS)
 def test_whatever_is_killed_every_event_is_in_the_tables_once_and_they_are_those_of_a_rebuild(
     spark: SparkSession, tmp_path: Path
@@ -156,7 +162,8 @@ def test_whatever_is_killed_every_event_is_in_the_tables_once_and_they_are_those
             life = Life(uri, tables, log)
             wait_until(partial(has_gone_on, tables, before, life), GO_ON_S, "a commit")
             assert life.process.poll() is None, log.read_text()[-3000:]
-            for victim in dice.sample(WHOLE + PARTS, 2) if ROUNDS > 1 else dice.sample(WHOLE, 1):
+            # Of one round: the broker, and when the job has gone on, the driver (below).
+            for victim in dice.sample(WHOLE + PARTS, 2) if ROUNDS > 1 else ("broker",):
                 time.sleep(dice.uniform(*MOMENT_S))
                 if victim in ("broker", "both"):
                     broker.kill()
@@ -172,15 +179,16 @@ def test_whatever_is_killed_every_event_is_in_the_tables_once_and_they_are_those
                 if victim in ("broker", "both"):
                     broker = ServeProcess(tmp_path, *SILENT, *listen)
                     assert broker.port, broker.log
-                with (tmp_path / "rounds.log").open("a") as notes:
-                    notes.write(f"round {number}: killed {victim}\n")
+                note(tmp_path, number, victim)
             if life is not None:
                 # It outlives its broker.
                 after = version(tables)
                 wait_until(partial(has_gone_on, tables, after, life), GO_ON_S, "a commit after the broker is back")
                 assert life.process.poll() is None, log.read_text()[-3000:]
+                time.sleep(dice.uniform(*MOMENT_S))
                 life.kill()
                 life = None
+                note(tmp_path, number, "driver")
         feed.halt.set()
         feed.join(60)
         take_all(spark, uri, tables, WINDOW_S)
