@@ -14,10 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.client.connection import Connection
+from penstock.client.consumer import Consumer
+from penstock.client.uri import parse_uri
 from penstock.spark.archive import compact as compaction
 from penstock.spark.archive.files import table_files
 from penstock.spark.complaint import Complaint, line_of
 from penstock.spark.replay.job import Replay, Wanted
+from penstock.spark.replay.lane import TICK_S
 from penstock.spark.replay.state import ReplayState
 from penstock.spark.replay.table import find_table, was_merged
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
@@ -121,14 +125,43 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri:
     assert by_key(drain(uri, name)) == expected(2000)
 
 
+class Arrivals(threading.Thread):
+    """Consumes from a queue, acks nothing, and knows when each number came, in seconds since 1970."""
+
+    def __init__(self, uri: str, queue: str) -> None:
+        super().__init__(daemon=True)
+        self.halt = threading.Event()
+        self.came: dict[int, float] = {}
+        self._uri, self._queue = uri, queue
+
+    def run(self) -> None:
+        with Connection.connect(parse_uri(self._uri)) as connection:
+            consumer = Consumer(connection.open_channel(), self._queue)
+            while not self.halt.is_set():
+                got = consumer.read(1000, 0.1)
+                self.came |= dict.fromkeys(map(int, got.bodies), time.time())
+
+
 def test_at_recorded_speed_a_replay_takes_as_long_as_the_recording(
     spark: SparkSession, uri: str, name: str, tmp_path: Path
 ):
     table = make_table(tmp_path / "table", 31, per_s=10)  # three seconds
     declare(uri, name, name)
-    began = time.monotonic()
-    replay(spark, uri, table, name, speed=2.0)
-    assert time.monotonic() - began >= 1.5
+    arrivals = Arrivals(uri, name)
+    arrivals.start()
+    began_s = time.time()
+    try:
+        replay(spark, uri, table, name, speed=2.0, checkpoint=tmp_path / "c")
+        wait_until(lambda: len(arrivals.came) == 31, what="all messages at the consumer")
+    finally:
+        arrivals.halt.set()
+        arrivals.join()
+    # The clock begins with the first lane, after all that Spark does before; no message comes before its time.
+    (clock,) = (tmp_path / "c").glob("clock-*.json")
+    started_s = float(clock.read_text())
+    assert began_s < started_s <= min(arrivals.came.values())
+    early = [number for number, at_s in arrivals.came.items() if at_s < started_s + number / 20 - TICK_S]
+    assert not early, (started_s, arrivals.came)
     assert by_key(drain(uri, name)) == expected(31)
 
 
