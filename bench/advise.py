@@ -1,10 +1,10 @@
 """Is advice good? Badly set brokers, what `penstock pipeline advise --apply` makes of them, measured: make advisebench
 
 For each scenario: a broker (`penstock serve`) with a bad setting is loaded and measured by its clients; the pipeline
-fills tables (`flow --once`); `advise` with the scenario's goal sets what the broker can set. What is not the broker's
-to set, watermarks and prefetches, is set here as it was advised. Then the clients measure again. Printed as a Markdown
-table: what was advised, the goal's figure as predicted and as measured, now and then, and how many times as much; all
-values go to bench/results/advise.json.
+fills tables (`flow --once`); `advise --apply` with the scenario's goal sets credit and watermarks. A prefetch is the
+consumers' own: a load is played anew with the one that was advised. Then the clients measure again. Printed as a
+Markdown table: what was advised, the goal's figure as predicted and as measured, now and then, and how many times as
+much; all values go to bench/results/advise.json.
 Not here: the loads (twinload.py), how right the twin is (twin.py), advice itself (src/penstock/spark/advice).
 """
 
@@ -41,7 +41,7 @@ SETTINGS = 600
 POLICY = "advised"
 COMMAND_TIMEOUT_S = 900
 UNITS = {"throughput": "msg/s", "latency": "ms", "memory": "KB"}
-ADVISED_ONLY = {"prefetch": "prefetch", "flow-stop-count": "stop", "flow-resume-count": "resume"}
+NAMES = {"prefetch": "prefetch", "flow-stop-count": "stop", "flow-resume-count": "resume"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Line:
 
     @property
     def option(self) -> dict[str, Any] | None:
-        """What was set: all of the best option, or what the broker can set of its own."""
+        """What was set."""
         options = self.advice["options"]
         return options[0] if options else None
 
@@ -177,13 +177,11 @@ def run(case: Case, seconds: float, settings: int) -> Line:
             if not advice["options"]:
                 return Line(case, advice, before, None)
             given = advice["options"][0]["settings"]
-            better = replace(
-                case.bad, **{mine: int(given[name]) for name, mine in ADVISED_ONLY.items() if name in given}
-            )
-            if better == case.bad:
+            better = replace(case.bad, **{mine: int(given[name]) for name, mine in NAMES.items() if name in given})
+            if better.prefetch == case.bad.prefetch:
                 playing.wait(SETTLE_S)
                 return Line(case, advice, before, playing.measure())
-        for name, value in given.items():  # all of it, not only what the broker can set
+        for name, value in given.items():  # all of it, not only what --apply has set
             if name.startswith("credit."):
                 put_setting(broker, name, value)
         for name, value in case.faults.items():

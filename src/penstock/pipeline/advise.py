@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -47,27 +46,27 @@ from penstock.pipeline.common import (
     UriOption,
     fail,
     one_line,
+    span_s,
 )
 from penstock.pipeline.stopping import SIGNALS, Stopping
 
 HTTP_PORT = 15672
-SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)?")
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SETTINGS_MAX = 100_000
 GOALS = ("throughput", "latency", "memory", "balanced")
-SPAN_S_MAX = 10 * 365 * 86400.0
 STALE_S = 600.0  # a broker that works tells something every ten seconds, and the pipeline takes ten more
 
 
 def advise(
     uri: UriOption = DEFAULT_URI,
     tables: TablesOption = DEFAULT_TABLES,
-    since: Annotated[str, typer.Option(help="How much of the newest that the tables have: 30s, 10m, 2h.")] = "10m",
+    since: Annotated[str, typer.Option(help="How much of the newest in the tables: 30s, 15m, 1h, 7d.")] = "10m",
     subject: Annotated[str, typer.Option("--for", help="Only the load of this connection or queue.")] = "",
     settings: Annotated[int, typer.Option(help="How many settings are simulated.")] = 2000,
     goal: Annotated[str, typer.Option(help="throughput, latency, memory or balanced.")] = "balanced",
     apply: Annotated[bool, typer.Option("--apply", help="Set the best at run time and measure the change.")] = False,
-    measure: Annotated[str, typer.Option(help="With --apply: how long before and after are measured.")] = "10s",
+    measure: Annotated[
+        str, typer.Option(help="With --apply: how long is measured, before and after: 10s, 1m.")
+    ] = "10s",
     rollback: Annotated[
         bool,
         typer.Option(
@@ -269,11 +268,8 @@ def _show(document: dict[str, Any]) -> None:
         console.print(printable(document["sentence"]), markup=False)
     for line in document["cures"]:
         console.print(printable(line), markup=False)
-    if any(not name.startswith("credit.") for one in document["options"] for name in one["settings"]):
-        console.print(
-            "Prefetch is set by consumers (basic.qos), marks by a policy or by the queue's arguments: they are advised "
-            "here, and never applied."
-        )
+    if any("prefetch" in one["settings"] for one in document["options"]):
+        console.print("Prefetch is set by consumers (basic.qos): it is advised here, and never applied.")
     for line in document["notes"]:
         console.print(printable(f"Note: {line}."), markup=False)
     console.print(
@@ -284,16 +280,22 @@ def _show(document: dict[str, Any]) -> None:
 
 
 def _show_change(document: dict[str, Any]) -> None:
+    from penstock.spark.advice.knob import POLICY, is_marks, queue_of
+
     applied = document.get("applied")
     if applied is None:
-        print("Nothing was set." + (" What is advised is not the broker's to set." if document["options"] else ""))
+        print("Nothing was set." + (" What is advised is for consumers to set." if document["options"] else ""))
         return
-    shown = ", ".join(f"{name} = {value}" for name, value in applied["settings"].items())
-    print(f"Set: {shown}. It counts until the broker stops.")
-    left = [name for name in document["options"][0]["settings"] if not name.startswith("credit.")]
-    if left:
-        print(f"Not set, as they are not the broker's to set: {', '.join(left)}.")
-    print(applied["sentence"])
+    settings = applied["settings"]
+    policies = [POLICY + queue_of(name)[1] for name in settings if is_marks(name)]
+    shown = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    lasts = ["Credit counts until the broker stops."] if len(policies) < len(settings) else []
+    if policies:
+        lasts.append(f"Marks are set by the policy {', '.join(policies)}, which stays until --undo.")
+    print(printable(f"Set: {shown}. {' '.join(lasts)}"))
+    if "prefetch" in document["options"][0]["settings"]:
+        print("Not set, as it is for consumers to set: prefetch.")
+    print(printable(applied["sentence"]))
 
 
 def _ms(value: float) -> str:
@@ -301,12 +303,9 @@ def _ms(value: float) -> str:
 
 
 def _seconds(option: str, text: str) -> float:
-    found = SPAN.fullmatch(text.strip())
-    if found is None or not float(found[1]):
-        fail(f"{option} {text}: a time looks like 30s, 10m, 2h")
-    seconds = float(found[1]) * UNITS[found[2] or "s"]
-    if seconds > SPAN_S_MAX:
-        fail(f"{option} {text}: that is more than ten years")
+    seconds = span_s(option, text)
+    if not seconds:
+        fail(f"{option} {text}: not a time; as in 30s, 15m, 1h, 7d")
     return seconds
 
 

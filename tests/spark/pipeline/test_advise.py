@@ -22,10 +22,11 @@ from typer.testing import CliRunner, Result
 from penstock.cli import commands
 from penstock.console.site import Site, SiteError
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
-from penstock.spark.advice.adviser import FILE, Study, advise
+from penstock.spark.advice.adviser import FILE, Advice, Study, advise
 from penstock.spark.advice.applied import BEGUN, TAKEN_BACK, Diary
 from penstock.spark.advice.change import apply
-from penstock.spark.advice.clients import Clients, value_of
+from penstock.spark.advice.clients import Clients
+from penstock.spark.advice.knob import marks_of, put, row_of, value_of
 from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import observe
 from penstock.spark.advice.sweep import Trial, sweep
@@ -67,7 +68,7 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(commands(), ["pipeline", "advise", *words])
+    return CliRunner().invoke(commands(), ["pipeline", "advise", *words], env={"COLUMNS": "300"})
 
 
 def address(process: ServeProcess) -> str:
@@ -77,16 +78,23 @@ def address(process: ServeProcess) -> str:
 
 
 def test_a_bad_credit_is_found_out_replaced_and_measured_to_be_better(
-    badly_set: ServeProcess, shared: SparkSession, tmp_path: Path
+    badly_set: ServeProcess, shared: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     url = address(badly_set)
+    made: list[Advice] = []
+
+    def remembered(*given: Any) -> Advice:
+        made.append(advise(*given))
+        return made[0]
+
+    monkeypatch.setattr("penstock.spark.advice.adviser.advise", remembered)
     with Pushing(badly_set.uri, "orders") as pushing:
         wait_until(lambda: pushing.published >= ENOUGH)
         tables_of(shared, badly_set.uri, tmp_path)
         where = ("--tables", str(tmp_path), "--management", url)
-        result = run(*where, "--settings", "30", "--goal", "throughput", "--apply", "--measure", "3s", "--json")
+        result = run(*where, "--settings", "30", "--goal", "throughput", "--apply", "--measure", "3s")
     assert result.exit_code == 0, result.output
-    advice = json.loads(result.stdout)
+    advice = json.loads((tmp_path / FILE).read_text("utf-8"))
     option = advice["options"][0]
     assert option["throughput"] > advice["current"]["throughput"] * 1.5
     assert advice["current"]["settings"]["credit.queue_store"] == BAD
@@ -100,7 +108,7 @@ def test_a_bad_credit_is_found_out_replaced_and_measured_to_be_better(
         now = site.get("settings", name)
         assert isinstance(now, dict)
         assert now["value"] == value != BAD
-    assert json.loads((tmp_path / FILE).read_text("utf-8")) == advice
+    assert_told(result.stdout, advice)
     assert advice["applied"]["settings"] == advice["applies"]["settings"]
     back = run(*where, "--undo")
     assert back.exit_code == 0
@@ -109,6 +117,73 @@ def test_a_bad_credit_is_found_out_replaced_and_measured_to_be_better(
     again = run(*where, "--undo")
     assert (again.exit_code, again.stderr.count("\n")) == (1, 1)
     assert again.stderr.startswith("penstock: nothing to undo")
+    # For programs: the same as a document, and nothing else.
+    monkeypatch.setattr("penstock.spark.advice.adviser.study", lambda *given: None)
+    monkeypatch.setattr("penstock.spark.advice.adviser.advise", lambda *given: made[0])
+    assert json.loads(run(*where, "--json").stdout)["options"] == advice["options"]
+
+
+def assert_told(said: str, advice: dict[str, Any]) -> None:
+    """What is printed for people is what the document says."""
+    option, applied = advice["options"][0], advice["applied"]
+    lines = [line.strip() for line in said.splitlines()]
+    assert lines[0].startswith("Load: 1 publisher, persistent messages of 100 bytes, confirms in a window of ")
+    head = next(line.split() for line in lines if line.startswith("setting "))
+    assert head == ["setting", "messages/s", "p99", "memory"]
+    rows = {
+        line.split()[0]: line for line in lines if line.split()[:1] in (["measured"], ["predicted"], ["throughput"])
+    }
+    assert f"{advice['observed']['throughput']:,.0f}" in rows["measured"]
+    assert f"{advice['current']['throughput']:,.0f}" in rows["predicted"]
+    name, value = next(iter(option["settings"].items()))
+    assert f"{name} = {value}" in rows["throughput"]
+    assert f"{option['throughput']:,.0f}" in rows["throughput"]
+    assert f"For throughput: {option['why']}" in lines
+    assert "faults.store_sync_delay_ms is 40: a stage is slowed down on purpose; end that first." in lines
+    shown = ", ".join(f"{name} = {value}" for name, value in applied["settings"].items())
+    assert f"Set: {shown}. Credit counts until the broker stops." in lines
+    assert lines[-1] == applied["sentence"]
+    assert lines[-1].startswith("Measured: ")
+
+
+def test_marks_of_a_real_queue_are_set_by_a_policy_that_keeps_what_another_says_and_goes_with_undo(
+    badly_set: ServeProcess, tmp_path: Path
+):
+    site, diary, name = Site(address(badly_set)), Diary(tmp_path), marks_of("/", "orders")
+    with Pushing(badly_set.uri, "orders") as pushing:
+        site.put("policies", "/", "all", body={"pattern": ".*", "priority": 3, "definition": {"message-ttl": 600_000}})
+        begun = pushing.published
+        wait_until(lambda: pushing.published > begun)
+        # Its x-max-length is 5000, and it drops: never above this mark, it holds nobody back.
+        change = apply(site, {name: "5000,4000"}, measure_s=1.0, rollback=False, diary=diary)
+        assert change.old == {name: "as declared"}
+        row, flow = site.get("queues", "/", "orders"), site.get("flow")
+        assert isinstance(row, dict)
+        assert isinstance(flow, dict)
+        assert row["policy"] == "penstock-advice-orders"
+        assert row["effective_policy_definition"] == {
+            "message-ttl": 600_000,
+            "flow-stop-count": 5000,
+            "flow-resume-count": 4000,
+        }
+        assert row_of(name, flow)["watermark"] == {
+            "stop_count": 5000,
+            "resume_count": 4000,
+            "stop_bytes": None,
+            "resume_bytes": None,
+        }
+        with pytest.raises(Complaint, match=r"cannot be 9000,7000, they are 5000,5000"):
+            put(site, name, "9000,7000")
+        site.put("users", "eve", body={"password": "eve", "tags": "monitoring"})
+        other = Site(address(badly_set).replace("guest:guest", "eve:eve"))
+        with pytest.raises(Complaint, match="cannot be set by a policy: user 'eve' needs the tag administrator or"):
+            put(other, name, "800,700")
+        put(site, name, "5000,4000")
+    assert "marks of queue orders = as declared again, instead of 5000,4000" in diary.undo(site)
+    policies = site.get("policies")
+    assert isinstance(policies, list)
+    assert [one["name"] for one in policies if isinstance(one, dict)] == ["all"]
+    site.delete("policies", "/", "all")
 
 
 def test_a_real_broker_that_refuses_does_worse_or_is_killed_has_its_old_settings_or_that_is_said(
@@ -171,7 +246,8 @@ def test_spark_says_of_each_setting_what_the_twin_says_here(spark: SparkSession)
     ("words", "said"),
     [
         (("--tables", "/nowhere/at/all"), "penstock: there are no tables in /nowhere/at/all"),
-        (("--since", "soon"), "penstock: --since soon: a time looks like 30s, 10m, 2h"),
+        (("--since", "soon"), "penstock: --since soon: not a time; as in 30s, 15m, 1h, 7d"),
+        (("--since", "10"), "penstock: --since 10: not a time; as in"),
         (("--goal", "glory"), "penstock: --goal glory: there are throughput, latency, memory, balanced"),
         (("--settings", "1"), "penstock: --settings 1: 2 to 100000"),
         (("--set", "credit"), "penstock: --set credit: it looks like"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from penstock.spark.advice import change as change_
 from penstock.spark.advice.applied import BEGUN, FILE, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import Measurement, apply, is_better, measure, worse
 from penstock.spark.advice.clients import Consuming, Json, Publishing, ask
+from penstock.spark.advice.knob import AS_DECLARED, marks_of, put, queue_of, value_of
 from penstock.spark.complaint import Complaint
 
+ORDERS = "marks of queue orders"
 CONNECTION = "connection 10.0.0.5:50112 -> 10.0.0.1:5672"
 
 
@@ -38,8 +41,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
+class Refusal(Exception):
+    """As console/site.py has it: a line, and HTTP's status."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class Played:
-    """An HTTP API of a broker whose throughput depends on one setting."""
+    """An HTTP API of a broker whose throughput depends on one setting, and with a queue whose marks policies set."""
 
     def __init__(self, rates: dict[str, float], refuses: str = "") -> None:
         self.rates = rates
@@ -48,10 +59,16 @@ class Played:
         self.settings = {"credit.queue_store": "10,5", "credit.channel_queue": "400,200"}
         self.put_values: list[tuple[str, str]] = []
         self.published = 0.0
+        self.taken = 0.0  # by the queue; 0: no queue takes anything
+        self.policies: dict[str, dict[str, Json]] = {}
+        self.arguments = (10**9, 10**9)  # the queue's own marks
+        self.ready = 0
+        self.queues = {"orders"}
 
     def get(self, *path: str, **query: str) -> Json:
         if path == ("overview",):
             self.published += self.rates.get(self.settings["credit.queue_store"], 0.0)
+            self.taken += self.rates.get(str(self.counting().get("name")), 0.0)
             stats: Json = {"publish": self.published, "confirm": self.published, "deliver_get": 0}
             return {"message_stats": stats, "queue_totals": {"messages": 5}}
         if path == ("flow",):
@@ -64,9 +81,12 @@ class Played:
             }
             channel: Json = {"id": "channel x", "kind": "channel", "connection": CONNECTION, "unconfirmed": 50}
             marked: Json = {"stop_count": 800, "resume_count": 600, "stop_bytes": None, "resume_bytes": None}
+            a: Json = {"id": "queue a", "kind": "queue", "name": "a", "vhost": "/", "messages": 30, "consumers": 1}
+            assert isinstance(a, dict)
             queues: list[Json] = [
-                {"id": "queue a", "kind": "queue", "name": "a", "messages": 30, "consumers": 1, "watermark": marked},
+                a | {"watermark": marked},
                 {"id": "queue b", "kind": "queue", "name": "b", "messages": 10_000, "consumers": 0},
+                self.orders(),
             ]
             link: Json = {"in_flight": 10, "in_flight_bytes": 1310}
             stages: list[Json] = [connection, channel, *queues]
@@ -75,6 +95,13 @@ class Played:
             return [{"mem_used": 1000}]
         if path == ("settings",):
             return [{"name": name, "value": value} for name, value in self.settings.items()]
+        if path[0] == "policies":
+            return dict(self.policies[path[2]])
+        if path[0] == "queues":
+            if path[2] not in self.queues:
+                raise Refusal("there is no such queue", 404)
+            now = self.counting()
+            return {"policy": now.get("name"), "effective_policy_definition": now.get("definition", {})}
         if path[0] == "settings":
             return {"name": path[1], "value": self.settings[path[1]]}
         if path == ("channels",):
@@ -90,8 +117,38 @@ class Played:
         assert path == ("consumers",)
         return [{"queue": {"name": "a", "vhost": "/"}, "ack_required": True, "prefetch_count": 20}]
 
+    def counting(self) -> dict[str, Json]:
+        """The policy that counts for queue orders."""
+        return max(self.policies.values(), key=lambda one: int(str(one["priority"])), default={})
+
+    def orders(self) -> Json:
+        definition = self.counting().get("definition", {})
+        assert isinstance(definition, dict)
+        stop, resume = (
+            min(own, int(str(definition.get(key, own))))
+            for own, key in zip(self.arguments, ("flow-stop-count", "flow-resume-count"), strict=True)
+        )
+        saturated = self.ready > stop
+        if saturated:
+            self.ready -= 1000  # its consumers work on; nothing new comes
+        mark: Json = {"stop_count": stop, "resume_count": resume}
+        named: Json = {"id": "queue orders", "kind": "queue", "name": "orders", "vhost": "/", "received": self.taken}
+        assert isinstance(named, dict)
+        return named | {"watermark": mark, "saturated": saturated, "messages": self.ready}
+
+    def delete(self, *path: str, **query: str) -> Json:
+        if self.policies.pop(path[2], None) is None:
+            raise Refusal("there is no such policy", 404)
+        return None
+
     def put(self, *path: str, body: Json = None) -> Json:
         assert isinstance(body, dict)
+        if path[0] == "policies":
+            if self.refuses == "policies":
+                raise Refusal("user 'eve' needs the tag administrator or policymaker", 403)
+            assert re.compile(str(body["pattern"])).search("orders.eu") is None
+            self.policies[path[2]] = {"name": path[2], **body}
+            return None
         if path[1] == self.stuck:
             raise Complaint("stuck")
         if path[1] == self.refuses and body["value"] != self.settings[path[1]]:
@@ -105,7 +162,8 @@ def test_the_running_broker_is_asked_for_windows_prefetches_and_marks():
     clients = ask(Played({}), looks=2, pause_s=0.0)
     assert clients.publishing == (Publishing(CONNECTION, True, 9, 9.0, 161),)
     assert clients.consuming == (Consuming("queue a", True, 20),)
-    assert clients.marks == {"queue a": (800, 600)}
+    assert clients.marks["queue a"] == (800, 600)
+    assert clients.marked["queue a"] == ("/", "a")
     assert clients.settings["credit.queue_store"] == "10,5"
 
 
@@ -220,6 +278,105 @@ def test_changes_are_undone_one_by_one_and_what_somebody_else_set_is_left_alone(
     api.settings["credit.queue_store"] = "7,7"
     assert "credit.queue_store is 7,7, which is not from here: left alone" in diary.undo(api)
     assert api.settings["credit.queue_store"] == "7,7"
+
+
+def base(**definition: Json) -> dict[str, Json]:
+    return {"name": "base", "pattern": ".*", "apply-to": "all", "priority": 7, "definition": definition}
+
+
+def marked_well(then: float) -> Played:
+    """A queue whose marks are by a policy for all queues, and do badly; `then`: what it takes with others."""
+    api = Played({"10,5": 1000.0, "base": 1000.0, "penstock-advice-orders": then})
+    own: Json = {"flow-stop-count": 50_000, "flow-resume-count": 43_750, "message-ttl": 60_000}
+    assert isinstance(own, dict)
+    api.policies["base"] = base(**own)
+    return api
+
+
+def test_marks_are_set_by_a_policy_of_the_queue_s_own_and_undone_by_deleting_it(tmp_path: Path):
+    api, diary = marked_well(2000.0), Diary(tmp_path)
+    change = apply(api, {ORDERS: "8400,7350"}, measure_s=0.01, settle_s=0.0, diary=diary)
+    assert (change.old, change.rolled_back) == ({ORDERS: "50000,43750"}, False)
+    assert api.policies["penstock-advice-orders"] == {
+        "name": "penstock-advice-orders",
+        "pattern": "^orders$",
+        "apply-to": "queues",
+        "priority": 8,
+        "definition": {"message-ttl": 60_000, "flow-stop-count": 8400, "flow-resume-count": 7350},
+    }
+    assert [(one.state, one.settings) for one in diary.changes()] == [(KEPT, {ORDERS: "8400,7350"})]
+    apply(api, {ORDERS: "900,700"}, measure_s=0.01, settle_s=0.0, diary=diary)
+    assert api.policies["penstock-advice-orders"]["priority"] == 8
+    assert "marks of queue orders = 8400,7350 again, instead of 900,700" in diary.undo(api)
+    assert value_of(api, ORDERS) == "8400,7350"
+    assert "marks of queue orders = 50000,43750 again, instead of 8400,7350" in diary.undo(api)
+    assert list(api.policies) == ["base"]
+
+
+def test_marks_that_make_it_worse_are_taken_back_and_so_are_credit_and_marks_together():
+    api = marked_well(500.0)
+    change = apply(api, {ORDERS: "8400,7350"}, measure_s=0.01, settle_s=0.0)
+    assert "That is worse (less throughput), so the old values are set again: marks of queue orders = 50000,43750" in (
+        change.sentence
+    )
+    assert list(api.policies) == ["base"]
+    api.refuses = "credit.channel_queue"
+    with pytest.raises(Complaint, match="refused"):
+        apply(api, {ORDERS: "8400,7350", "credit.channel_queue": "9,9"}, measure_s=0.01, settle_s=0.0)
+    assert list(api.policies) == ["base"]
+
+
+def test_marks_that_somebody_may_not_set_or_that_would_not_count_are_refused_in_a_line():
+    api = marked_well(2000.0)
+    api.refuses = "policies"
+    with pytest.raises(Complaint, match=r"^marks of queue orders cannot be set by a policy: user 'eve' needs the tag"):
+        apply(api, {ORDERS: "8400,7350"}, measure_s=0.01, settle_s=0.0)
+    api.refuses, api.arguments = "", (1000, 875)
+    with pytest.raises(Complaint, match=r"cannot be 8400,7350, they are 1000,875: of a queue's own arguments and"):
+        apply(api, {ORDERS: "8400,7350"}, measure_s=0.01, settle_s=0.0)
+    assert list(api.policies) == ["base"]
+
+
+def test_a_queue_above_its_new_mark_is_measured_when_that_is_consumed(clock: Clock):
+    api = marked_well(2000.0)
+    api.ready = 50_000
+    began, seen = clock.now, []
+
+    def watch(what: str, done: float, whole: float) -> None:
+        if what == "after" and not done:
+            seen.append(api.ready)
+
+    apply(api, {ORDERS: "8400,7350"}, measure_s=1.0, watch=watch, settle_s=0.0)
+    assert seen[0] <= 8400
+    assert clock.now - began > 20  # a thousand messages with each look
+
+
+def test_a_queue_that_is_gone_has_no_policy_left_behind(tmp_path: Path):
+    api, diary = marked_well(2000.0), Diary(tmp_path)
+    api.policies.clear()
+    apply(api, {ORDERS: "8400,7350"}, measure_s=0.01, settle_s=0.0, diary=diary)
+    assert diary.changes()[0].old == {ORDERS: AS_DECLARED}
+    api.queues.clear()
+    assert "marks of queue orders: the queue is gone" in diary.undo(api)
+    assert api.policies == {}
+    with pytest.raises(Complaint, match="cannot be set: the queue is gone"):
+        put(api, ORDERS, "8400,7350")
+
+
+@pytest.mark.parametrize(
+    "place", [("/", "orders"), ("shop", "a b"), ("a in vhost b", "50 % off in vhost c"), ("a", "b/c")]
+)
+def test_the_name_of_a_queue_s_marks_says_which_queue_it_is(place: tuple[str, str]):
+    assert queue_of(marks_of(*place)) == place
+
+
+def test_throughput_is_what_queues_take_as_channels_publish_in_bursts():
+    api = Played({"10,5": 1000.0, "2000,500": 10.0, "base": 5000.0})
+    api.policies["base"] = base()
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert change.after.published < change.before.published / 50
+    assert change.after.throughput == pytest.approx(change.before.throughput)
+    assert not change.rolled_back
 
 
 def test_without_load_nothing_is_set():

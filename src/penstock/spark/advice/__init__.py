@@ -12,6 +12,7 @@ nothing helps.  Upstream: pipeline/advise.py.  Downstream: the ledger's tables, 
     rank.py      the front of throughput, latency and memory; what is best for a goal
     words.py     why, in a sentence; what credit cannot cure
     adviser.py   all of it in order, and the result as one document
+    knob.py      a setting or a queue's marks, read, set and set back over HTTP
     change.py    a setting put to use, and what came of it
     applied.py   what was set, noted before it is, and set back by one command
 """

@@ -20,7 +20,8 @@ from penstock.flow.twin import Outcome, Settings, fit
 from penstock.spark.advice import words
 from penstock.spark.advice.applied import write_json
 from penstock.spark.advice.clients import Clients
-from penstock.spark.advice.grid import changed, grid
+from penstock.spark.advice.grid import SECTION, changed, grid
+from penstock.spark.advice.knob import marks_of
 from penstock.spark.advice.load import Model, load_of, settings_of, short_s, throughput_of, tuned
 from penstock.spark.advice.observed import Observed, Tables, observe
 from penstock.spark.advice.rank import ERROR, GOALS, Candidate, allowed, best, front, gain, is_better
@@ -34,7 +35,8 @@ SHOWN: Final = 4
 ALTERNATIVE: Final = 0.2  # what was not asked for is shown only if it is better by this
 SLACK: Final = 0.01  # doublings that a simpler setting may be worse by
 ERROR_MAX: Final = 0.35  # a twin that misses the measured throughput by more is none
-ONLY_ADVISED: Final = ("prefetch", "stop", "resume")  # clients' and policies' matter
+MARKS: Final = ("stop", "resume")
+ONLY_ADVISED: Final = ("prefetch",)  # clients' matter
 
 Said = Callable[[str, int, int], None]  # what is under way, how many of it are done, all
 
@@ -59,11 +61,12 @@ class Advice:
     model: Model
     current: Candidate
     options: tuple[Option, ...]
-    applies: Candidate | None  # the best of what the broker itself can set; None: that is no better
+    applies: Candidate | None  # the best of what can be set from here; None: that is no better
     sentence: str
     cures: tuple[str, ...]
     tried: int
     seconds: float  # that it took
+    marked: tuple[str, ...] = ()  # the knobs of queues that have the marks of now
 
     @property
     def error(self) -> float:
@@ -71,8 +74,14 @@ class Advice:
 
     @property
     def to_apply(self) -> dict[str, str]:
-        """What the broker itself can set, by the names that people set it with."""
-        return words.named(self.applies.settings, self.current.settings) if self.applies is not None else {}
+        """What can be set at run time: settings by their names, and marks as a knob of each queue."""
+        if self.applies is None:
+            return {}
+        names = words.named(self.applies.settings, self.current.settings)
+        found = {name: value for name, value in names.items() if name.startswith(SECTION)}
+        if len(found) < len(names):
+            found |= dict.fromkeys(self.marked, f"{self.applies.settings.stop},{self.applies.settings.resume}")
+        return found
 
     def document(self, notes: Sequence[str] = ()) -> dict[str, object]:
         """As JSON has it: for --json, the terminal, the report and the page."""
@@ -92,7 +101,7 @@ class Advice:
                 }
                 for one in self.options
             ],
-            "applies": {"settings": self.to_apply, **predicted(self.applies.outcome)} if self.applies else None,
+            "applies": self._applies(),
             "current": {
                 "settings": credit_settings(self.current.settings),
                 **predicted(self.current.outcome),
@@ -114,6 +123,12 @@ class Advice:
             "seconds": round(self.seconds, 1),
         }
 
+    def _applies(self) -> dict[str, object] | None:
+        if self.applies is None:
+            return None
+        settings = words.named(self.applies.settings, self.current.settings)
+        return {"settings": settings, **predicted(self.applies.outcome)}
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -123,6 +138,7 @@ class Study:
     model: Model
     settings: dict[str, str]  # of the broker, as far as they are known
     subject: str = ""
+    marked: tuple[str, ...] = ()  # the knobs of queues that have the marks of `model.settings`
 
 
 def study(
@@ -138,14 +154,27 @@ def study(
     observed = observe(tables, over_s, subject, not_before)
     load, notes = load_of(observed, clients)
     current = settings_of(given)
-    marks = [clients.marks[one.stage] for one in observed.queues if one.stage in clients.marks] if clients else []
-    if marks:
-        current = replace(current, stop=marks[0][0], resume=marks[0][1])
+    marked, notes_of_marks = _marked(observed, clients)
+    if clients is not None and marked:
+        stop, resume = clients.marks[marked[0]]
+        current = replace(current, stop=stop, resume=resume)
     if load.consumers.count and load.consumers.acks:
         current = replace(current, prefetch=load.consumers.prefetch or None)
     plant = fit(observed.samples, observed.syncs, observed.resources, None, given, load.publishers.body_bytes)
     model = tuned(plant, load, current, observed)
-    return Study(observed, replace(model, notes=(*notes, *model.notes)), given, subject)
+    knobs = tuple(marks_of(*clients.marked[stage]) for stage in marked) if clients is not None else ()
+    return Study(observed, replace(model, notes=(*notes, *notes_of_marks, *model.notes)), given, subject, knobs)
+
+
+def _marked(observed: Observed, clients: Clients | None) -> tuple[list[str], list[str]]:
+    """The queues whose marks are those of the busiest one that has any, and a note of the others: the twin has one."""
+    found = [one.stage for one in observed.queues if clients is not None and one.stage in clients.marks]
+    if clients is None or not found:
+        return [], []
+    alike = [stage for stage in found if clients.marks[stage] == clients.marks[found[0]]]
+    others = len(found) - len(alike)
+    note = f"of queues with marks, {others} with others than {found[0]} are simulated as if they had the same"
+    return alike, [f"{note}; what is said of marks is not for them"] if others else []
 
 
 def advise(
@@ -179,14 +208,15 @@ def advise(
         cures=(*words.cures(observed, reached, study.settings), *words.small_prefetch(model)),
         tried=len(tried),
         seconds=time.monotonic() - began,
+        marked=study.marked,
     )
 
 
 def _finals(
     spark: SparkSession, long: Trial, tried: Sequence[Candidate], goal: str, memory_room: float, tell: Said
 ) -> tuple[dict[str, Candidate], Candidate, Candidate]:
-    """The best for each goal, the asked one first, after a second and longer look; the best of what the broker itself
-    can set; and the current setting's."""
+    """The best for each goal, the asked one first, after a second and longer look; the best of what can be set
+    from here; and the current setting's."""
     current = tried[0]
     goals = [goal, *(other for other in GOALS if other != goal)]
     ranked = sorted(front(tried, current.settings), key=lambda one: -gain(goal, one.outcome, current.outcome))
@@ -211,7 +241,7 @@ def _finals(
 
 
 def _own(candidates: Sequence[Candidate], current: Candidate) -> list[Candidate]:
-    """Those that change nothing but what the broker itself can set."""
+    """Those that change nothing but what can be set from here."""
     return [one for one in candidates if not set(changed(one.settings, current.settings)) & set(ONLY_ADVISED)]
 
 
@@ -227,7 +257,7 @@ def _simpler(
     """Without the changes that bring nothing."""
     now = current.outcome
     while len(names := changed(chosen.settings, current.settings)) > 1:
-        groups = [("stop", "resume") if name in ("stop", "resume") else (name,) for name in names]
+        groups = [MARKS if name in MARKS else (name,) for name in names]
         back = [
             replace(chosen.settings, **{name: getattr(current.settings, name) for name in group})
             for group in dict.fromkeys(groups)
@@ -278,7 +308,9 @@ def predicted(outcome: Outcome) -> dict[str, object]:
 def credit_settings(settings: Settings) -> dict[str, str]:
     """All of a setting, by the names that people set it with."""
     nothing = replace(settings, prefetch=-1, stop=-1, resume=-1)
-    shown = {"credit." + name: getattr(settings, name) for name in Settings.__slots__ if name not in ONLY_ADVISED}
+    shown = {
+        SECTION + name: getattr(settings, name) for name in Settings.__slots__ if name not in (*ONLY_ADVISED, *MARKS)
+    }
     return shown | {name: value for name, value in words.named(settings, nothing).items() if value not in ("None", "0")}
 
 

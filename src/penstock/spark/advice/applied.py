@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from penstock.spark.advice.clients import Api, value_of
+from penstock.spark.advice.clients import Api
+from penstock.spark.advice.knob import put_back, value_of
 from penstock.spark.complaint import Complaint
 
 FILE: Final = "applied.json"
@@ -94,12 +95,15 @@ class Diary:
         said = []
         for name, value in change.settings.items():
             old, now = change.old[name], value_of(api, name)
-            if now == old:
+            if not now:
+                put_back(api, name, old)  # a policy may be there still
+                said.append(f"{name}: the queue is gone")
+            elif now == old:
                 said.append(f"{name} is {old} already")
             elif now != value:
                 said.append(f"{name} is {now}, which is not from here: left alone")
             else:
-                api.put("settings", name, body={"value": old})
+                put_back(api, name, old)
                 said.append(f"{name} = {old} again, instead of {value}")
         changes[at] = replace(change, state=TAKEN_BACK, at_ms=now_ms())
         self._write(changes)

@@ -3,8 +3,10 @@
 Counters are read over HTTP before and after, for as long each. Worse is less throughput, or more of what the goal
 wants less of. The old values are set again then, and measured again: on a busy machine it may have been no fault of the
 settings. They are set again, too, if a setting was refused half-way, or if somebody interrupts.
-Upstream: pipeline/advise.py.  Downstream: the broker's HTTP API; applied.py, which is told before anything is set.
-Not here: which settings (adviser.py); what clients and policies set (prefetch, watermarks): that is advised only.
+Throughput is what queues take, not what channels publish: with a credit of 50,000 these publish nothing for a second,
+then all at once, and a new credit lets them wait or hurry for some seconds, while queues work on at their pace.
+Upstream: pipeline/advise.py.  Downstream: knob.py, which sets; applied.py, which is told before anything is set.
+Not here: which settings (adviser.py); what only clients set (prefetch): that is advised only.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from penstock.spark.advice.applied import KEPT, TAKEN_BACK, Diary, now_ms, shown
-from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of, value_of
+from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of
+from penstock.spark.advice.knob import is_marks, put, put_back, row_of, value_of
+from penstock.spark.advice.observed import QUEUES
 from penstock.spark.advice.words import bytes_in_words
 from penstock.spark.complaint import Complaint
 
@@ -25,6 +29,7 @@ HELD_GRAIN: Final = 1000.0  # messages; fewer are gone between two looks
 TIME_GRAIN_MS: Final = 1.0
 LOOK_S: Final = 0.5
 SETTLE_S: Final = 1.0  # after a change, until what was under way is through
+SETTLE_MAX_S: Final = 60.0  # the same for a queue that has new marks, until it has as much as they say
 MESSAGES_MIN: Final = 100  # of fewer no rate is told
 UNDO: Final = "penstock pipeline advise --undo"
 
@@ -36,7 +41,7 @@ class Measurement:
     """What the broker did for a while."""
 
     seconds: float
-    throughput: float  # messages per second that were published
+    throughput: float  # messages per second that queues took; what goes to no queue, as it was published
     confirmed: float
     delivered: float
     confirm_ms: float  # mean time to a confirm, by what waits for one (Little's law); 0: no confirms
@@ -45,6 +50,7 @@ class Measurement:
     blocked: float  # part of the time that publishing connections were blocked, as a mean
     memory_bytes: int  # of the broker's process, at the end
     messages: int  # in all queues, at the end
+    published: float = 0.0  # messages per second
 
     @property
     def waits_ms(self) -> float:
@@ -160,21 +166,24 @@ def apply(
     """Measure, set, measure again; and set back what made it worse."""
     old = {name: value_of(api, name) for name in wanted}
     before = measure(api, measure_s, watch, "before")
-    if before.throughput * before.seconds < MESSAGES_MIN:
+    if before.published * before.seconds < MESSAGES_MIN:
         raise Complaint("nothing is published at the moment, so no change could be measured: nothing was set")
     if diary is not None:
         diary.begin(wanted, old)
     back, again = False, None
     try:
+        full = _full(api, wanted)
         put_all(api, wanted)
         at_ms = now_ms()
-        time.sleep(settle_s)
+        settle(api, full, settle_s, watch)
         after = measure(api, measure_s, watch, "after")
         if rollback and worse(goal, before, after):
-            put_all(api, old)
-            time.sleep(settle_s)
+            full = _full(api, wanted)
+            for name, value in old.items():
+                put_back(api, name, value)
+            settle(api, full, settle_s, watch)
             again = measure(api, measure_s, watch, "again")
-            back = again.throughput * again.seconds < MESSAGES_MIN or bool(worse(goal, again, after))
+            back = again.published * again.seconds < MESSAGES_MIN or bool(worse(goal, again, after))
             if not back:
                 put_all(api, wanted)
             at_ms = now_ms()
@@ -191,7 +200,43 @@ def apply(
 
 def put_all(api: Api, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
-        api.put("settings", name, body={"value": value})
+        put(api, name, value)
+
+
+def settle(api: Api, full: Mapping[str, bool], settle_s: float, watch: Watch | None = None) -> None:
+    """Until what is measured is what the new values do.
+
+    `full`: queues with new marks, and whether they were full to the old ones. One that has more than its new stop mark
+    takes nothing until it is released; one that may have more takes all that comes until it is saturated again.
+    """
+    time.sleep(settle_s)
+    began = time.monotonic()
+    left = dict(full)
+    first = True
+    while left and (passed := time.monotonic() - began) < SETTLE_MAX_S:
+        flow = object_of(api.get("flow"))
+        saturated = {name: bool(row_of(name, flow).get("saturated")) for name in left}
+        if first:  # what each waits for: its release, or that it is saturated again
+            left = {name: not saturated[name] for name, was_full in left.items() if saturated[name] or was_full}
+        else:
+            left = {name: until for name, until in left.items() if saturated[name] != until}
+        first = False
+        if left:
+            if watch is not None:
+                watch("marks", passed, SETTLE_MAX_S)
+            time.sleep(LOOK_S)
+
+
+def _full(api: Api, wanted: Mapping[str, str]) -> dict[str, bool]:
+    """Of the queues whose marks are to be changed, which are at those of now: saturated, or on the way there again."""
+    names = [name for name in wanted if is_marks(name)]
+    flow = object_of(api.get("flow")) if names else {}
+    return {name: _is_full(row_of(name, flow)) for name in names}
+
+
+def _is_full(queue: Row) -> bool:
+    resume = _number(queue.get("watermark"), "resume_count")
+    return bool(queue.get("saturated")) or 0 < resume <= _number(queue, "messages")
 
 
 def restore(api: Api, old: Mapping[str, str]) -> None:
@@ -199,7 +244,7 @@ def restore(api: Api, old: Mapping[str, str]) -> None:
     left: dict[str, Exception] = {}
     for name, value in old.items():
         try:
-            api.put("settings", name, body={"value": value})
+            put_back(api, name, value)
         except Exception as error:  # the others must be tried, whatever this one's matter is
             left[name] = error
     if left:
@@ -225,10 +270,11 @@ def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = ""
         looks.append((_unconfirmed(flow), _held(flow)))
     last, passed = _counters(api), time.monotonic() - began
     rates = {name: max(0.0, last[name] - first[name]) / passed for name in ("publish", "confirm", "deliver_get")}
+    taken = sum(last[name] - first.get(name, last[name]) for name in last if name.startswith("taken ")) / passed
     waiting, held = (sum(counts) / len(looks) for counts in zip(*looks, strict=True)) if looks else (0.0, 0.0)
     return Measurement(
         seconds=passed,
-        throughput=rates["publish"],
+        throughput=taken or rates["publish"],
         confirmed=rates["confirm"],
         delivered=rates["deliver_get"],
         confirm_ms=1000 * waiting / rates["confirm"] if rates["confirm"] else 0.0,
@@ -237,6 +283,7 @@ def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = ""
         blocked=_blocked(first, last, passed),
         memory_bytes=int(last["memory"]),
         messages=int(last["messages"]),
+        published=rates["publish"],
     )
 
 
@@ -251,6 +298,8 @@ def _counters(api: Api) -> dict[str, float]:
         if stage.get("kind") == "connection":
             found[f"blocked {stage['id']}"] = _number(stage, "blocked_s")
             found[f"sent {stage['id']}"] = _number(stage, "sent")
+        elif stage.get("kind") in QUEUES and stage.get("name") != STREAM_OF_EVENTS:
+            found[f"taken {stage['id']}"] = _number(stage, "received")
     return found
 
 

@@ -28,6 +28,8 @@ class Api(Protocol):
 
     def put(self, *path: str, body: Json = None) -> Json: ...
 
+    def delete(self, *path: str, **query: str) -> Json: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
@@ -55,6 +57,7 @@ class Clients:
     publishing: tuple[Publishing, ...] = ()
     consuming: tuple[Consuming, ...] = ()
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)  # queue -> stop, resume, in messages
+    marked: dict[str, tuple[str, str]] = field(default_factory=dict)  # the same queues -> vhost, name
 
 
 def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
@@ -64,11 +67,14 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
     parked: dict[str, int] = {}
     confirms: dict[str, tuple[str, bool]] = {}
     marks: dict[str, tuple[int, int]] = {}
+    marked: dict[str, tuple[str, str]] = {}
     for look in range(looks):
         if look:
             time.sleep(pause_s)
         flow = api.get("flow")
-        marks |= _marks(flow)
+        for row, mark in _marks(flow):
+            marks[str(row["id"])] = mark
+            marked[str(row["id"])] = (str(row["vhost"]), str(row["name"]))
         for connection, size in _parked(flow):
             parked[connection] = max(size, parked.get(connection, 0))
         for row in rows_of(api.get("channels")):
@@ -87,6 +93,7 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
         ),
         consuming=tuple(_consumer(row) for row in rows_of(api.get("consumers"))),
         marks=marks,
+        marked=marked,
     )
 
 
@@ -110,24 +117,19 @@ def _parked(flow: Json) -> list[tuple[str, int]]:
     return [(str(row["id"]), _whole(row["parked_bytes"])) for row in rows_of(stages) if "parked_bytes" in row]
 
 
-def _marks(flow: Json) -> dict[str, tuple[int, int]]:
-    """Stop and resume marks of queues, in messages, as the broker makes them of arguments and policies."""
+def _marks(flow: Json) -> list[tuple[Row, tuple[int, int]]]:
+    """Queues with their stop and resume marks, in messages, as the broker makes them of arguments and policies."""
     stages = flow.get("stages") if isinstance(flow, dict) else None
-    found: dict[str, tuple[int, int]] = {}
+    found: list[tuple[Row, tuple[int, int]]] = []
     for row in rows_of(stages):
         mark = row.get("watermark")
         if isinstance(mark, dict) and (stop := _whole(mark.get("stop_count"))):
-            found[str(row["id"])] = (stop, _whole(mark.get("resume_count")))
+            found.append((row, (stop, _whole(mark.get("resume_count")))))
     return found
 
 
 def _whole(value: Json) -> int:
     return int(value) if isinstance(value, (int, float)) else 0
-
-
-def value_of(api: Api, name: str) -> str:
-    """What a setting of the broker is now."""
-    return str(object_of(api.get("settings", name))["value"])
 
 
 def object_of(value: Json) -> Row:
