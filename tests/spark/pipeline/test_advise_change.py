@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from penstock.flow.twin import Load, Plant, Settings
 from penstock.spark.advice import change as change_
+from penstock.spark.advice.adviser import Advice, marked, study
 from penstock.spark.advice.applied import BEGUN, FILE, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import Measurement, apply, is_better, measure, worse
-from penstock.spark.advice.clients import Consuming, Json, Publishing, ask
+from penstock.spark.advice.clients import Clients, Consuming, Json, Publishing, ask
 from penstock.spark.advice.knob import AS_DECLARED, marks_of, put, queue_of, value_of
+from penstock.spark.advice.load import Model
+from penstock.spark.advice.observed import Observed, observe
+from penstock.spark.advice.rank import Candidate
 from penstock.spark.complaint import Complaint
+from tests.spark.pipeline.test_advise_words import loaded, outcome
 
 ORDERS = "marks of queue orders"
 CONNECTION = "connection 10.0.0.5:50112 -> 10.0.0.1:5672"
@@ -368,6 +374,53 @@ def test_a_queue_that_is_gone_has_no_policy_left_behind(tmp_path: Path):
 )
 def test_the_name_of_a_queue_s_marks_says_which_queue_it_is(place: tuple[str, str]):
     assert queue_of(marks_of(*place)) == place
+
+
+def untuned(plant: Plant, load: Load, settings: Settings, observed: Observed) -> Model:
+    return Model(plant, load, settings, 0.0, ())
+
+
+def test_of_what_is_advised_credit_and_marks_are_applied_and_marks_to_the_queues_that_have_those_of_now(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("penstock.spark.advice.adviser.tuned", untuned)  # simulations take seconds
+    observed = observe(loaded(), 600)
+    queues = tuple(replace(observed.queues[0], stage=f"queue {name}") for name in ("orders", "same", "other", "none"))
+    marks = {"queue orders": (1000, 875), "queue same": (1000, 875), "queue other": (50, 40)}
+    clients = Clients(marks=marks, marked={stage: ("/", stage.removeprefix("queue ")) for stage in marks})
+    found = study(loaded(), clients=replace(clients, marks={"queue orders": (1000, 875)}))
+    assert (found.model.settings.stop, found.model.settings.resume, found.marked) == (1000, 875, (ORDERS,))
+    stages, (note,) = marked(replace(observed, queues=queues), clients)
+    assert stages == ["queue orders", "queue same"]
+    assert note.startswith("of queues with marks, 1 with others than queue orders are simulated as if")
+    now, then = Settings(stop=1000, resume=875), Settings(stop=300, resume=210, reader_channel="100,50")
+    advice = Advice(
+        made_ms=0,
+        goal="memory",
+        subject="",
+        observed=observed,
+        model=found.model,
+        current=Candidate(now, outcome()),
+        options=(),
+        applies=Candidate(then, outcome()),
+        sentence="",
+        cures=(),
+        tried=2,
+        seconds=0.0,
+        marked=(ORDERS, "marks of queue same"),
+    )
+    assert advice.to_apply == {
+        "credit.reader_channel": "100,50",
+        ORDERS: "300,210",
+        "marks of queue same": "300,210",
+    }
+    applies = advice.document()["applies"]
+    assert isinstance(applies, dict)
+    assert applies["settings"] == {
+        "credit.reader_channel": "100,50",
+        "flow-stop-count": "300",
+        "flow-resume-count": "210",
+    }
 
 
 def test_throughput_is_what_queues_take_as_channels_publish_in_bursts():

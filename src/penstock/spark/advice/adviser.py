@@ -154,19 +154,19 @@ def study(
     observed = observe(tables, over_s, subject, not_before)
     load, notes = load_of(observed, clients)
     current = settings_of(given)
-    marked, notes_of_marks = _marked(observed, clients)
-    if clients is not None and marked:
-        stop, resume = clients.marks[marked[0]]
+    stages, notes_of_marks = marked(observed, clients)
+    if clients is not None and stages:
+        stop, resume = clients.marks[stages[0]]
         current = replace(current, stop=stop, resume=resume)
     if load.consumers.count and load.consumers.acks:
         current = replace(current, prefetch=load.consumers.prefetch or None)
     plant = fit(observed.samples, observed.syncs, observed.resources, None, given, load.publishers.body_bytes)
     model = tuned(plant, load, current, observed)
-    knobs = tuple(marks_of(*clients.marked[stage]) for stage in marked) if clients is not None else ()
+    knobs = tuple(marks_of(*clients.marked[stage]) for stage in stages) if clients is not None else ()
     return Study(observed, replace(model, notes=(*notes, *notes_of_marks, *model.notes)), given, subject, knobs)
 
 
-def _marked(observed: Observed, clients: Clients | None) -> tuple[list[str], list[str]]:
+def marked(observed: Observed, clients: Clients | None) -> tuple[list[str], list[str]]:
     """The queues whose marks are those of the busiest one that has any, and a note of the others: the twin has one."""
     found = [one.stage for one in observed.queues if clients is not None and one.stage in clients.marks]
     if clients is None or not found:
