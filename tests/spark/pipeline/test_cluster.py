@@ -118,8 +118,8 @@ def test_a_cluster_makes_the_same_tables_as_one_machine(spark: SparkSession, tmp
         publish_events(broker.uri, bodies)
         with cluster(tmp_path) as master:
             run_job(broker.uri, tmp_path / "cluster", master)
-            workers = "".join((tmp_path / f"worker{number}.log").read_text() for number in (1, 2))
-        assert "Asked to launch executor" in workers
+            workers = [(tmp_path / f"worker{number}.log").read_text() for number in (1, 2)]
+        assert all("Asked to launch executor" in log for log in workers), workers
         take_all(spark, broker.uri, tmp_path / "local", WINDOW_S)
     finally:
         broker.kill()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.pipeline.truth import CALM, MANAGEMENT, Play, Score, read_verdicts, scores
+from tests.spark.pipeline.truth import CALM, CHANNEL, MANAGEMENT, Play, Score, Spell, read_verdicts, scores
 from tests.wire.live import ServeProcess
 from tests.wire.overloads import KINDS
 
@@ -64,3 +64,19 @@ def test_nothing_is_named_where_nothing_was_slow(found: dict[str, list[Score]]) 
     windows = sum(score.windows for score in found[CALM])
     assert windows >= CALM_WINDOWS * sum(1 + len(acts) for acts in ACTS)
     assert sum(score.matched for score in found[CALM]) >= RIGHT * windows, found[CALM]
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "named", "right"),
+    [
+        (CHANNEL, "channel 127.0.0.1:50112 -> 127.0.0.1:5672 (1)", True),
+        (CHANNEL, "queue orders", False),
+        (CHANNEL, "", False),
+        ("store", "store", True),
+        ("store", "queue orders", False),
+    ],
+)
+def test_a_verdict_is_right_only_if_it_names_the_stage_too(bottleneck: str, named: str, right: bool) -> None:
+    cause = bottleneck.strip()
+    (score,) = scores([Spell(cause, "shop", bottleneck, 0.5, 3.0)], {2: {"shop": [(cause, named)]}}, 1)
+    assert (score.windows, score.matched) == (1, 1 if right else 0), score

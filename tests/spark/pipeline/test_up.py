@@ -8,6 +8,7 @@ import signal
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger
 from penstock.spark.tables.schema import LATE_MAX_S
 from penstock.up.command import WINDOW_S_MAX
+from penstock.up.demo.cast import CAST
 from tests.wire.upprocess import UpProcess
 from tests.wire.waiting import wait_until
 
@@ -73,14 +75,19 @@ def wait_for_users(tables: Path, *expected: str) -> None:
     wait_until(is_there, SPARK_S, f"rows of {expected}")
 
 
-def answer(url: str) -> dict[str, object]:
+def answer(url: str) -> dict[str, Any]:
     """What the API says to guest."""
     passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
     passwords.add_password(None, url, "guest", "guest")
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
     with opener.open(url, timeout=SPARK_S) as found:
-        result: dict[str, object] = json.load(found)
+        result: dict[str, Any] = json.load(found)
         return result
+
+
+def held_back(started: UpProcess) -> set[str]:
+    """Who has a verdict now, by the names that clients give themselves."""
+    return {one["name"] for one in answer(f"{started.page}api/flow")["verdicts"]}
 
 
 def in_the_middle_of_a_batch(tables: Path) -> bool:
@@ -107,8 +114,8 @@ def test_every_event_is_a_row_once_whoever_is_stopped_or_killed_and_nobody_is_le
     assert not pages(started.log), started.log
     assert not any("does not stop" in line for line in started.log), started.log
 
-    # The tables are gone on with, and what was in that batch is in them.
-    started = up()
+    # The tables are gone on with, and what was in that batch is in them. The demo has its first burst meanwhile.
+    started = up("--demo")
     ready = started.wait_for_out("pipeline ready: ", timeout_s=SPARK_S)
     assert str(tables) in ready
     wait_for_users(tables, "adam")
@@ -116,6 +123,9 @@ def test_every_event_is_a_row_once_whoever_is_stopped_or_killed_and_nobody_is_le
     # The page has it too.
     wait_until((tables / "page.json").exists, SPARK_S)
     assert answer(f"{started.page}api/flow/tables")["digest"]
+
+    # Of the demo's clients somebody is held back.
+    wait_until(lambda: CAST.keys() & held_back(started), SPARK_S, "a verdict for a client of the demo")
 
     # The pipeline is killed: another takes over, the broker is not touched.
     broker = started.process_of("serve").pid

@@ -40,6 +40,7 @@ BYSTANDER: Final = "bystander"
 MANAGEMENT: Final = ("--management", "127.0.0.1:0")  # what a broker of a play is started with, beside a data directory
 CALM: Final = ""  # the cause of a spell in which nothing is slow
 ALARMS: Final = ("memory",)  # causes that hold everybody up
+CHANNEL: Final = "channel "  # how the names of channels begin
 _MANAGEMENT: Final = re.compile(r"management (http://[^\s/]+)")
 
 
@@ -49,7 +50,7 @@ class Spell:
 
     cause: str
     client: str
-    bottleneck: str  # as the verdicts name it; a channel has no name that is known before, so it is empty
+    bottleneck: str  # as the verdicts name it; of a channel, whose port is not known before, the first word of it
     began_s: float
     ended_s: float
 
@@ -123,9 +124,8 @@ class Play:
 def _bottleneck(one: Overload) -> str:
     if one.cause in ALARMS:
         return f"alarm {one.cause}"
-    return {"store": "store", "queue": f"queue {one.queue}", "saturated": f"consumers of queue {one.queue}"}.get(
-        one.kind, ""
-    )
+    named = {"store": "store", "queue": f"queue {one.queue}", "saturated": f"consumers of queue {one.queue}"}
+    return named.get(one.kind, CHANNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,10 @@ def _is_right(spell: Spell, found: dict[str, list[tuple[str, str]]]) -> bool:
     if calm and (spell.cause not in ALARMS or {cause for cause, _ in calm} != {spell.cause}):
         return False
     told = found.get(spell.client, [])
-    return [cause for cause, _ in told] == [spell.cause] and spell.bottleneck in ("", told[0][1])
+    if [cause for cause, _ in told] != [spell.cause]:
+        return False
+    stage = told[0][1]
+    return stage.startswith(CHANNEL) if spell.bottleneck == CHANNEL else stage == spell.bottleneck
 
 
 def read_verdicts(spark: SparkSession, uri: str, tables: Path, window_s: int) -> Verdicts:
