@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from penstock.perf import rabbitmq
-from tests.wire.live import serve_environment
+from tests.wire.live import free_port, serve_environment
 
 WANTED = os.environ.get("EVERYDAY", "penstock")  # or: rabbitmq, both
 STOP_TIMEOUT_S = 60
@@ -178,10 +177,3 @@ def why_not_rabbitmq() -> str:
 def chosen_targets() -> list[str]:
     penstock = [] if WANTED == "rabbitmq" else ["penstock"]
     return penstock if why_not_rabbitmq() else [*penstock, "rabbitmq"]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -31,7 +31,7 @@ from penstock.streamcommand import declare as declare_stream
 from tests.chance import seed_of
 from tests.spark.producer import Producer
 from tests.spark.queuework import declare, ready
-from tests.wire.live import ROOT, ServeProcess, serve_environment
+from tests.wire.live import ROOT, ServeProcess, free_port, serve_environment
 from tests.wire.waiting import wait_until
 
 ROUNDS: Final = int(os.environ.get("SPARK_ROUNDS", "1"))
@@ -51,7 +51,6 @@ MORE: Final = (0, 2 if ROUNDS > 1 else 0)  # kills in a driver's life, besides o
 DOWN_S: Final = (0.0, 2.0)  # how long a broker that was killed is away
 GO_ON_S: Final = 300.0  # from a driver's start, or a kill, to the next batch: a loaded machine gets its time
 HUNT_S: Final = 0.5  # for a worker that is just at work
-PORTS: Final = range(20_000, 30_000)  # not those that the system gives to others while a broker is away
 DAEMON: Final = "pyspark.daemon"
 WORKER: Final = "pyspark.worker"  # a daemon's argument: what it forks are executors' workers
 RUNNER: Final = "python_streaming_source_runner"
@@ -144,7 +143,7 @@ class Site:
         self.directory = directory
         self.counts: Counter[str] = Counter()
         self._dice = random.Random(seed)
-        self._port = _free_port()
+        self._port = free_port()
         self._log = directory / "rounds.log"
         self._drivers_log = directory / "driver.log"
         self._orphans: list[psutil.Process] = []
@@ -397,10 +396,3 @@ def _names(directory: Path) -> set[str]:
 def _last_batch(commits: Path) -> int:
     """The highest number among a checkpoint's commits; -1 if there are none."""
     return max((int(name) for name in _names(commits) if name.isdigit()), default=-1)
-
-
-def _free_port() -> int:
-    """One that nobody listens on; the broker comes back to it in every life. No seed: another run beside this one, with
-    the same dice, must not come to the same port while its broker is away."""
-    taken = {one.laddr.port for one in psutil.net_connections("tcp")}
-    return random.SystemRandom().choice([port for port in PORTS if port not in taken])

@@ -20,7 +20,7 @@ from penstock.spark.options import Options
 from tests.spark.queuelife import KILLED
 from tests.spark.queuework import declare, delete, publish, ready
 from tests.unit.spark.queuefake import POINTS, Crash, MicroBatches
-from tests.wire.live import ROOT, ServeProcess, serve_environment
+from tests.wire.live import ROOT, ServeProcess, free_port, serve_environment
 from tests.wire.waiting import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def restart(process: ServeProcess, serve_process: Callable[..., ServeProcess]) -
 def test_a_broker_that_is_killed_under_a_query_loses_and_doubles_nothing(
     serve_process: Callable[..., ServeProcess], tmp_path: Path
 ):
-    broker = serve_process()
+    broker = serve_process("--listen", f"127.0.0.1:{free_port()}")
     declare(broker.uri, "orders")
     query = query_on(broker.uri, "orders", tmp_path / "spool")
     query.start()
@@ -170,7 +170,7 @@ def test_a_message_that_comes_after_a_crash_is_never_taken_for_one_that_was_ther
     serve_process: Callable[..., ServeProcess], tmp_path: Path
 ):
     """Transient messages are gone with the broker; what gets their place in the queue must have another identity."""
-    broker = serve_process()
+    broker = serve_process("--listen", f"127.0.0.1:{free_port()}")
     declare(broker.uri, "orders")
     query = query_on(broker.uri, "orders", tmp_path / "spool")
     publish(broker.uri, "orders", range(60), persistent=False)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.spark.queuework import declare, publish, ready
-from tests.wire.live import ServeProcess
+from tests.wire.live import ServeProcess, free_port
 from tests.wire.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def runner() -> psutil.Process:
 def test_a_query_whose_source_or_broker_is_killed_goes_on_from_its_checkpoint_and_has_every_row_once(
     spark: SparkSession, serve_process: Callable[..., ServeProcess], tmp_path: Path
 ):
-    broker = serve_process()
+    broker = serve_process("--listen", f"127.0.0.1:{free_port()}")
     declare(broker.uri, "orders")
     publish(broker.uri, "orders", range(3000))
     frame = source(spark, broker.uri, "orders", tmp_path / "spool", maxRecordsPerTrigger="500")

@@ -18,7 +18,7 @@ from penstock.spark.encoder import Encoder, Outgoing, Plan, Stamp
 from penstock.spark.outlet import KEPT_MAX, NotPublished, Outlet, close_kept
 from tests.everyday.cable import Cable
 from tests.spark.readback import declare, drain, read_stream
-from tests.wire.live import LiveBroker, ServeProcess
+from tests.wire.live import LiveBroker, ServeProcess, free_port
 from tests.wire.test_alarms import set_memory
 from tests.wire.waiting import wait_until
 
@@ -216,7 +216,7 @@ def test_rows_that_a_full_queue_refused_are_not_lost_when_they_are_sent_again(li
 
 
 def test_a_broker_that_is_killed_and_comes_back_has_every_row_once(tmp_path: Path):
-    first = ServeProcess(tmp_path)
+    first = ServeProcess(tmp_path, "--listen", f"127.0.0.1:{free_port()}")
     outlet = make(first.uri)
     messages = stamped(range(4000))
     try:

@@ -24,7 +24,7 @@ from penstock.spark.runner import RUNNER
 from penstock.spark.streamreader import StreamReader
 from penstock.spark.streamview import StreamView
 from tests.spark.streams import Feeder
-from tests.wire.live import ServeProcess
+from tests.wire.live import ServeProcess, free_port
 from tests.wire.waiting import wait_until
 
 
@@ -89,7 +89,7 @@ def test_a_reader_that_stops_early_leaves_nothing_for_the_next(feeder: Feeder, u
 
 
 def start(directory: Path, port: int = 0) -> ServeProcess:
-    process = ServeProcess(directory, "--listen", f"127.0.0.1:{port}")
+    process = ServeProcess(directory, "--listen", f"127.0.0.1:{port or free_port()}")
     assert process.port, process.log
     return process
 

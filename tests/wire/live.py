@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import re
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeVar
+
+import psutil
 
 from penstock.broker.broker import Broker
 from penstock.broker.queue import Queue
@@ -27,6 +30,7 @@ Result = TypeVar("Result")
 
 ROOT: Final = Path(__file__).parents[2]
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+PORTS: Final = range(20_000, 30_000)  # not those that the system gives to others while a broker is away
 READY: Final = re.compile(r"ready: amqp (?P<host>[^\s,]+):(?P<port>\d+)")
 
 
@@ -38,7 +42,9 @@ class LiveBroker:
     ) -> None:
         self._log = io.StringIO()
         # At info whatever the settings say: the crash check needs the lines, and the terminal does not.
-        given = {**(settings or {}), "log.level": "info", "log.format": "text"}
+        # A handshake may take its time, unless it is what is tested: a busy machine says nothing about a broker.
+        patient = {"limits.handshake_timeout_s": "60"}
+        given = {**patient, **(settings or {}), "log.level": "info", "log.format": "text"}
         self._thread = BrokerThread(given, tls_port=tls_port, data=data, log=self._log)
 
     def __enter__(self) -> LiveBroker:
@@ -176,3 +182,10 @@ def serve_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), own.get("PYTHONPATH", ""))))
     return {**own, "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA, **(more or {})}
+
+
+def free_port() -> int:
+    """One that nobody listens on, for a broker that comes back to it. No seed: another run beside this one, with the
+    same dice, must not come to the same port while its broker is away."""
+    taken = {one.laddr.port for one in psutil.net_connections("tcp")}
+    return random.SystemRandom().choice([port for port in PORTS if port not in taken])

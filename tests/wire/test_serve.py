@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
-from tests.wire.live import ServeProcess, serve_environment
+from tests.wire.live import ServeProcess, free_port, serve_environment
 from tests.wire.raw import RawClient
 from tests.wire.waiting import LIMIT_S, wait_until
 
@@ -100,7 +100,7 @@ def test_a_stop_does_not_wait_for_ever_for_a_client_that_says_nothing(serve_proc
 
 
 def test_a_stopped_broker_frees_its_port(serve_process: Serve) -> None:
-    first = serve_process()
+    first = serve_process("--listen", f"127.0.0.1:{free_port()}")
     with RawClient(first.port).handshake() as client:
         first.process.send_signal(signal.SIGTERM)
         client.expect_connection_close()
