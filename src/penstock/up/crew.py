@@ -26,7 +26,7 @@ from penstock.up.printer import STDOUT, Printer
 
 # Until a part that was told to stop is killed. The pipeline may be in the middle of a batch; the broker says goodbye to
 # its clients and syncs.
-DEMO_STOP_S: Final = 10.0
+DEMO_STOP_S: Final = 30.0
 PIPELINE_STOP_S: Final = 30.0
 BROKER_STOP_S: Final = 60.0
 LOOK_S: Final = 60.0  # between two looks when no time is due

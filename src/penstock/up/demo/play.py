@@ -22,7 +22,7 @@ from penstock.up.demo.scenery import SCENES
 AGAIN_S: Final = 2.0  # after a lost connection
 PATIENCE_S: Final = 3600.0  # a publisher waits as long as an alarm lasts; a stop does not wait for it
 GOODBYE_S: Final = 2.0  # for actors to leave by themselves
-TIDY_S: Final = 5.0  # for the broker's answers while we tidy up
+TIDY_S: Final = 20.0  # for the broker's answers while we tidy up
 
 Act = Callable[["Play", Connection], None]
 
