@@ -18,7 +18,7 @@ from typing import Final
 
 from penstock.spark.advice.applied import KEPT, TAKEN_BACK, Diary, now_ms, shown
 from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of
-from penstock.spark.advice.knob import is_marks, put, put_back, row_of, value_of
+from penstock.spark.advice.knob import is_marks, put, put_back, row_of, saturation_of, value_of
 from penstock.spark.advice.observed import QUEUES
 from penstock.spark.advice.words import bytes_in_words
 from penstock.spark.complaint import Complaint
@@ -211,20 +211,14 @@ def settle(api: Api, full: Mapping[str, bool], settle_s: float, watch: Watch | N
     """
     time.sleep(settle_s)
     began = time.monotonic()
-    left = dict(full)
-    first = True
+    first = {name: saturation_of(api, name) for name in full}
+    left = [name for name, was_full in full.items() if was_full or first[name][0]]
     while left and (passed := time.monotonic() - began) < SETTLE_MAX_S:
-        flow = object_of(api.get("flow"))
-        saturated = {name: bool(row_of(name, flow).get("saturated")) for name in left}
-        if first:  # what each waits for: its release, or that it is saturated again
-            left = {name: not saturated[name] for name, was_full in left.items() if saturated[name] or was_full}
-        else:
-            left = {name: until for name, until in left.items() if saturated[name] != until}
-        first = False
-        if left:
-            if watch is not None:
-                watch("marks", passed, SETTLE_MAX_S)
-            time.sleep(LOOK_S)
+        if watch is not None:
+            watch("marks", passed, SETTLE_MAX_S)
+        time.sleep(LOOK_S)
+        # Released or saturated since, it is another now; a release may be too short to be seen, but is counted then.
+        left = [name for name in left if saturation_of(api, name) == first[name]]
 
 
 def _full(api: Api, wanted: Mapping[str, str]) -> dict[str, bool]:
@@ -251,7 +245,7 @@ def restore(api: Api, old: Mapping[str, str]) -> None:
         why = next(iter(left.values()))
         raise Complaint(
             f"{why}; not set back: {shown({name: old[name] for name in left})}. A broker that has stopped forgets "
-            f"what was set while it ran; on one that runs on, set it back with: {UNDO}"
+            f"credit that was set while it ran; what it still has, set back with: {UNDO}"
         )
 
 

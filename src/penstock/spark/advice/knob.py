@@ -47,6 +47,14 @@ def row_of(name: str, flow: Row) -> Row:
     return next((one for one in marked if (one.get("vhost"), one.get("name")) == wanted), {})
 
 
+def saturation_of(api: Api, name: str) -> tuple[bool, int]:
+    """Of a knob that is marks: whether its queue is saturated now, and how often it ever was."""
+    found = (_queue(api, name) or {}).get("saturation")
+    if not isinstance(found, dict):
+        return False, 0
+    return bool(found.get("saturated")), int(str(found.get("times", 0)))
+
+
 def value_of(api: Api, name: str) -> str:
     """What it is now; of marks what policies say: `800,700`. Empty: the queue is gone."""
     if not is_marks(name):
