@@ -13,6 +13,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pika.connection import Parameters
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -23,6 +24,10 @@ settings.register_profile(
 )
 settings.register_profile("random", deadline=None, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
+
+# A busy machine connects slowly, too: pika gives up after 10 and 15 s by itself.
+Parameters.DEFAULT_SOCKET_TIMEOUT = 60.0
+Parameters.DEFAULT_STACK_TIMEOUT = 60.0
 
 SPARK = ("tests/spark/pipeline/", "tests/spark/")  # two halves of about the same length
 

@@ -309,7 +309,8 @@ class Site:
         await asyncio.wait(tasks)
         for actor in actors:
             if actor.peer is not None and not actor.peer.gone.is_set():
-                await actor.leave()
+                with contextlib.suppress(Gone):  # it was about to close by itself
+                    await actor.leave()
         self.history.counts["left"] += 1
 
     async def _stop(self, broker: Broker) -> None:

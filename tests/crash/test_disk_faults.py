@@ -321,10 +321,12 @@ def test_a_disk_that_is_really_full_blocks_publishers_until_there_is_room(
         async with scene.publishing():
             assert "No space left on device" in await scene.blocked()
             await scene.no_confirms()
-            before = scene.confirmed
+            before, known = scene.confirmed, len(scene.peer.blocked_before)
             ballast.unlink()
             await scene.until(lambda: scene.confirmed > before, "confirms, as there is room again")
-            await scene.until(lambda: len(scene.peer.blocked_before) == 2, "connection.blocked, as there is none again")
+            await scene.until(
+                lambda: len(scene.peer.blocked_before) > known, "connection.blocked, as there is none again"
+            )
         await scene.looked_through()  # the next one starts on a full disk
 
     asyncio.run(play())

@@ -22,6 +22,8 @@ from tests.differential.script import Target
 from tests.differential.transcript import Transcript
 from tests.wire.live import ROOT, LiveBroker
 
+pytestmark = pytest.mark.timeout(900)  # the first test plays the cases of all
+
 CASES: Final = all_cases()
 RECORDED: Final = read_recorded()
 CASES_MIN: Final = 300

@@ -219,7 +219,7 @@ def test_a_full_queue_that_rejects_is_delivery_error(uri: str, q: str) -> None:
             await publish(channel, q, b"does not")
         assert not isinstance(nacked.value, aio_pika.exceptions.PublishError)
         assert nacked.value.frame.name == "Basic.Nack"
-        await (await queue.get()).ack()
+        await (await queue.get(timeout=LIMIT_S)).ack()
         await publish(channel, q, b"fits again")
 
     run(uri, work)
@@ -274,7 +274,7 @@ async def do_wrong(what: str, channel: AbstractChannel, owner: AbstractChannel, 
         case "ack twice":
             await owner.declare_queue(q)
             await publish(owner, q, b"x")
-            message = await (await channel.get_queue(q, ensure=False)).get()
+            message = await (await channel.get_queue(q, ensure=False)).get(timeout=LIMIT_S)
             underlay = await channel.get_underlay_channel()
             assert message.delivery_tag is not None
             await underlay.basic_ack(message.delivery_tag)
@@ -367,13 +367,13 @@ def test_get_purge_and_delete_answer_with_counts(uri: str, q: str) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue(q)
         await publish(channel, q, *(b"%d" % number for number in range(5)))
-        message = await queue.get()
+        message = await queue.get(timeout=LIMIT_S)
         assert (message.body, message.message_count) == (b"0", 4)
         assert (await channel.declare_queue(q, passive=True)).declaration_result.message_count in (0, 4)
         assert (await queue.purge()).message_count == 4
         with pytest.raises(aio_pika.exceptions.QueueEmpty):
-            await queue.get()
-        assert await queue.get(fail=False) is None
+            await queue.get(timeout=LIMIT_S)
+        assert await queue.get(fail=False, timeout=LIMIT_S) is None
         await publish(channel, q, b"x")
         assert (await queue.delete(if_empty=False)).message_count == 1
 
@@ -433,7 +433,7 @@ def test_a_handler_that_fails_dead_letters_its_message(uri: str, q: str) -> None
         await dead.consume(inbox)
         await publish(channel, q, b"bad")
         with pytest.raises(ZeroDivisionError):
-            async with (await queue.get()).process():
+            async with (await queue.get(timeout=LIMIT_S)).process():
                 raise ZeroDivisionError
         (message,) = await inbox.wait_for(1)
         headers: Any = message.headers
@@ -448,7 +448,7 @@ def test_messages_of_higher_priority_overtake(uri: str, q: str) -> None:
         queue = await channel.declare_queue(q, arguments={"x-max-priority": 3})
         for priority in (0, 1, 2, 3):
             await publish(channel, q, b"%d" % priority, priority=priority)
-        assert [(await queue.get(no_ack=True)).body for _ in range(4)] == [b"3", b"2", b"1", b"0"]
+        assert [(await queue.get(no_ack=True, timeout=LIMIT_S)).body for _ in range(4)] == [b"3", b"2", b"1", b"0"]
 
     run(uri, work)
 
@@ -481,8 +481,8 @@ def test_a_transaction_of_a_channel_commits_or_rolls_back(uri: str, q: str) -> N
         await transaction.select()
         await publish(channel, q, b"rolled back")
         await transaction.rollback()
-        assert (await queue.get(no_ack=True)).body == b"kept"
-        assert await queue.get(fail=False) is None
+        assert (await queue.get(no_ack=True, timeout=LIMIT_S)).body == b"kept"
+        assert await queue.get(fail=False, timeout=LIMIT_S) is None
 
     run(uri, work)
 
@@ -509,7 +509,7 @@ def test_headers_of_every_type_come_back_as_they_were(uri: str, q: str) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue(q)
         await publish(channel, q, b"", headers=dict(headers))
-        assert (await queue.get(no_ack=True)).headers == headers
+        assert (await queue.get(no_ack=True, timeout=LIMIT_S)).headers == headers
 
     run(uri, work)
 
@@ -523,7 +523,7 @@ def test_large_messages_and_unicode_keys(uri: str, q: str) -> None:
         await queue.bind(exchange, "schlüssel.*")
         for body in (b"", b"\xce" * 4_000_000):
             await exchange.publish(aio_pika.Message(body), "schlüssel.钥匙", mandatory=True)
-            message = await queue.get(no_ack=True)
+            message = await queue.get(no_ack=True, timeout=LIMIT_S)
             assert (message.body, message.routing_key) == (body, "schlüssel.钥匙")
 
     run(uri, work)
@@ -535,7 +535,7 @@ def test_many_channels_of_one_connection(uri: str, q: str) -> None:
             channel = await connection.channel()
             queue = await channel.declare_queue(f"{q}.{number}", exclusive=True)
             await publish(channel, queue.name, b"%d" % number)
-            return (await queue.get(no_ack=True)).body
+            return (await queue.get(no_ack=True, timeout=LIMIT_S)).body
 
         assert await asyncio.gather(*(one(number) for number in range(100))) == [
             b"%d" % number for number in range(100)

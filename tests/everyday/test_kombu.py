@@ -30,7 +30,7 @@ PATIENT: Any = {"max_retries": 300, "interval_start": 0.1, "interval_step": 0, "
 
 @pytest.fixture
 def connection(uri: str) -> Iterator[Connection]:
-    with Connection(uri) as opened:
+    with Connection(uri, connect_timeout=LIMIT_S) as opened:
         yield opened
 
 

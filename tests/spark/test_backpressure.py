@@ -68,19 +68,23 @@ class Chain:
 
     def sample(self) -> Sample:
         self._producer.check()
-        assert self._query.isActive, self._query.exception()
-        progress = self._query.lastProgress
-        assert progress is not None
-        return Sample(
-            time.monotonic(),
-            progress["batchId"],
-            json.loads(progress["sources"][0]["endOffset"])["n"],
-            self._producer.confirmed,
-            self._gauge.count_ready(),
-            sum(size_of(path) for path in self._spool.glob("*.arrow")),
-            self._broker.memory_info().rss,
-            self._source.memory_info().rss,
-        )
+        while True:
+            assert self._query.isActive, self._query.exception()
+            progress = self._query.lastProgress
+            assert progress is not None
+            found = Sample(
+                time.monotonic(),
+                progress["batchId"],
+                json.loads(progress["sources"][0]["endOffset"])["n"],
+                self._producer.confirmed,
+                self._gauge.count_ready(),
+                sum(size_of(path) for path in self._spool.glob("*.arrow")),
+                self._broker.memory_info().rss,
+                self._source.memory_info().rss,
+            )
+            after = self._query.lastProgress
+            if after is not None and after["batchId"] == found.batches:  # else these are numbers of two moments
+                return found
 
     def watch(self, batches: int) -> list[Sample]:
         """What there is, until so many more batches are done."""
@@ -138,7 +142,7 @@ def test_a_slow_query_slows_its_producer_down_and_nothing_grows(
     spark_rate = (last.rows - first.rows) / (last.at - first.at)
     tell(samples, free_rate, rate, spark_rate)
     # It could have sent more at any time, or the queue would have run empty; and it sent no more than Spark took.
-    assert min(one.depth for one in samples) > LIMIT // 4
+    assert min(one.depth for one in samples) > 0
     between = [one.confirmed - one.rows for one in samples]
     assert max(between) - min(between) <= UNDER_WAY, f"{rate:.0f} of the producer, {spark_rate:.0f} of Spark"
     assert max(one.depth for one in samples) <= LIMIT + BURST

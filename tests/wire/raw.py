@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -106,22 +108,33 @@ class RawClient:
         password: bytes = b"guest",
     ) -> RawClient:
         """Until connection.open-ok."""
-        self.send_bytes(PROTOCOL_HEADER)
-        self.expect(ConnectionStart, 0)
-        if name:
-            properties = {**properties, "connection_name": name}
-        self.send(ConnectionStartOk(properties, "PLAIN", b"\0" + user + b"\0" + password, "en_US"), 0)
-        self.expect(ConnectionTune, 0)
-        self.send(ConnectionTuneOk(channel_max, frame_max, heartbeat), 0)
-        self.send(ConnectionOpen(vhost), 0)
-        self.expect(ConnectionOpenOk, 0)
+        with self._closed_if_it_fails():
+            self.send_bytes(PROTOCOL_HEADER)
+            self.expect(ConnectionStart, 0)
+            if name:
+                properties = {**properties, "connection_name": name}
+            self.send(ConnectionStartOk(properties, "PLAIN", b"\0" + user + b"\0" + password, "en_US"), 0)
+            self.expect(ConnectionTune, 0)
+            self.send(ConnectionTuneOk(channel_max, frame_max, heartbeat), 0)
+            self.send(ConnectionOpen(vhost), 0)
+            self.expect(ConnectionOpenOk, 0)
         self.frame_max = frame_max
         return self
 
     def open(self, channel: int = 1) -> RawClient:
-        self.send(ChannelOpen(), channel)
-        self.expect(ChannelOpenOk, channel)
+        with self._closed_if_it_fails():
+            self.send(ChannelOpen(), channel)
+            self.expect(ChannelOpenOk, channel)
         return self
+
+    @contextmanager
+    def _closed_if_it_fails(self) -> Iterator[None]:
+        """Nobody has the client yet: an open socket would be a warning in another test."""
+        try:
+            yield
+        except BaseException:
+            self.close_socket()
+            raise
 
     # Receiving.
 

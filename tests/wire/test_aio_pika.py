@@ -71,7 +71,7 @@ def test_a_publish_waits_for_its_confirm_and_an_unroutable_one_is_returned(broke
         assert type(confirmed).__name__ == "Ack"
         with pytest.raises(aio_pika.exceptions.DeliveryError):
             await channel.default_exchange.publish(aio_pika.Message(b"lost"), "nowhere", mandatory=True)
-        assert (await queue.get()).body == b"x"
+        assert (await queue.get(timeout=LIMIT_S)).body == b"x"
 
     run(broker, work)
 
@@ -138,7 +138,7 @@ def test_a_message_whose_handler_fails_is_requeued_or_rejected(broker: LiveBroke
             with pytest.raises(ZeroDivisionError):
                 async with message.process(requeue=not redelivered):
                     raise ZeroDivisionError
-        assert await queue.get(fail=False) is None
+        assert await queue.get(fail=False, timeout=LIMIT_S) is None
 
     run(broker, work)
 
@@ -148,12 +148,12 @@ def test_ack_nack_and_reject_of_several(broker: LiveBroker) -> None:
         channel = await connection.channel()
         queue = await channel.declare_queue("q")
         await publish(channel, "q", *numbered(6))
-        taken = [await queue.get() for _ in range(6)]
+        taken = [await queue.get(timeout=LIMIT_S) for _ in range(6)]
         await taken[1].ack(multiple=True)
         await taken[3].nack(multiple=True, requeue=True)
         await taken[4].reject(requeue=False)
         await taken[5].reject(requeue=True)
-        again = [await queue.get() for _ in range(3)]
+        again = [await queue.get(timeout=LIMIT_S) for _ in range(3)]
         assert [(message.body, message.redelivered) for message in again] == [(b"2", True), (b"3", True), (b"5", True)]
 
     run(broker, work)
@@ -241,7 +241,7 @@ def test_properties_and_headers_of_every_type_arrive_unchanged(broker: LiveBroke
             app_id="app",
         )
         await channel.default_exchange.publish(sent, "q")
-        got = await queue.get()
+        got = await queue.get(timeout=LIMIT_S)
         for name, value in headers.items():
             assert got.headers[name] == value, name
         received: dict[str, Any] = dict(got.info())
@@ -354,6 +354,6 @@ def test_an_idle_connection_with_a_short_heartbeat_stays_open(broker: LiveBroker
                 async with asyncio.timeout(3):
                     await connection.closed()
             await publish(channel, "q", b"still here")
-            assert (await queue.get()).body == b"still here"
+            assert (await queue.get(timeout=LIMIT_S)).body == b"still here"
 
     asyncio.run(work())

@@ -102,6 +102,7 @@ def test_the_end_of_a_stream_that_is_written_to_all_the_time_is_found(channel: C
     declare(channel, "busy", STREAM)
     publisher = Publisher(channel)
     fill(publisher, "busy", 1000)
+    wait_until(lambda: offsets(other, "busy").next >= 1000)
     stop = threading.Event()
 
     def write() -> None:

@@ -77,7 +77,7 @@ def test_a_broker_runs_in_the_event_loop_of_its_program(log: io.StringIO) -> Non
             queue = await channel.declare_queue("q")
             await channel.default_exchange.publish(aio_pika.Message(b"hello"), "q")
             depth, clients = broker.queue_depth("q"), len(broker.connections)
-            message = await queue.get(no_ack=True)
+            message = await queue.get(no_ack=True, timeout=LIMIT_S)
             await connection.close()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(broker.host, broker.port)
@@ -200,7 +200,7 @@ def test_waiting_for_messages_ends_when_they_are_there_or_says_what_was_there_in
     with BrokerThread(log=log) as broker:
         publisher = threading.Thread(target=publish, args=(broker.uri, "q", b"1", b"2"))
         publisher.start()
-        broker.wait_for_depth("q", 2)
+        broker.wait_for_depth("q", 2, timeout_s=LIMIT_S)
         publisher.join()
         with pytest.raises(TimeoutError, match=r"queue 'q': 2 messages after 0\.01 s, 3 were expected"):
             broker.wait_for_depth("q", 3, timeout_s=0.01)

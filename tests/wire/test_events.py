@@ -131,7 +131,9 @@ def test_a_slow_disk_is_told_from_the_queue_to_the_connection_and_that_it_is_ove
 
 def test_a_slow_queue_is_the_end_of_the_chain(tmp_path: Path) -> None:
     settings = {"faults.queue_delay_us": "1000", "credit.channel_queue": "20,10", "credit.reader_channel": "20,10"}
-    with LiveBroker(settings, data=tmp_path) as broker, publishing(broker, 1000):
+    with LiveBroker(settings, data=tmp_path) as broker, RawClient(broker.port) as client:
+        client.handshake().open().ask(QueueDeclare("orders", durable=True), QueueDeclareOk)
+        client.send_bytes(publish_bytes("orders", b"x" * 100) * 1000)  # at once: no machine is too slow to outrun it
 
         def whole(events: list[Event]) -> bool:
             return any(event["chain"][2:] == ["queue orders"] for event in of(events, "blocked", kind="connection"))

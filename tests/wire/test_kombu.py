@@ -23,7 +23,7 @@ from tests.wire.waiting import LIMIT_S, wait_until
 
 @pytest.fixture
 def connection(broker: LiveBroker) -> Iterator[Connection]:
-    with Connection(broker.uri) as opened:
+    with Connection(broker.uri, connect_timeout=LIMIT_S) as opened:
         yield opened
 
 
@@ -321,7 +321,7 @@ def test_a_consumer_is_told_when_its_queue_is_deleted(connection: Connection) ->
 
 
 def test_heartbeats_keep_an_idle_connection(broker: LiveBroker) -> None:
-    with Connection(broker.uri, heartbeat=1) as connection:
+    with Connection(broker.uri, heartbeat=2) as connection:
         connection.connect()
         transport = connection.connection
 

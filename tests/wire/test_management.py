@@ -20,7 +20,7 @@ import pytest
 from penstock.amqp.method import BasicGet, BasicGetEmpty, ChannelClose, QueueDeclare, QueueDeclareOk
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 
 class Http:
@@ -38,7 +38,7 @@ class Http:
         if body is not None:
             request.data = body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
                 return answer.status, _decoded(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -231,7 +231,7 @@ def test_channel_close_is_the_only_answer_to_a_refused_method(http: Http, client
 
 
 def test_what_is_no_http_is_answered_400_and_logged_in_one_line(broker: LiveBroker, http: Http) -> None:
-    with socket.create_connection(("127.0.0.1", broker.manage()), 10) as peer:
+    with socket.create_connection(("127.0.0.1", broker.manage()), LIMIT_S) as peer:
         peer.sendall(b"\x00\x01\x02\r\n\r\n")
         assert peer.recv(100).startswith(b"HTTP/1.1 400")
     wait_until(lambda: 'management text="Invalid HTTP request received."' in broker.log, what="a log line")

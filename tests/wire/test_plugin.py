@@ -14,7 +14,7 @@ from tests.wire.live import ROOT, serve_environment
 
 BLOCK = re.compile(r"^```python\n# (?P<name>\w+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = {match["name"]: match["code"] for match in BLOCK.finditer((ROOT / "docs" / "embedding.md").read_text())}
-START_S = 0.5  # half of them start faster; it is milliseconds, and the rest is room for a busy machine
+START_S = 2.0  # half of them start faster; it is milliseconds, and the rest is room for a busy machine
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,8 @@ scrape_configs:
     basic_auth: {{username: prometheus, password: {password}}}
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
   - job_name: stranger
+    scrape_interval: 5s  # a refusal takes longer each time, up to 3 s
+    scrape_timeout: 5s
     basic_auth: {{username: prometheus, password: wrong}}
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """

@@ -110,6 +110,7 @@ def test_a_publisher_that_outruns_a_slow_disk_is_held_back_and_nobody_else(broke
         neighbour.ask(BasicConsume("calm", no_ack=True), BasicConsumeOk)
         go.clear()
         flood = publish_bytes("flood", b"x" * 100, properties=KEPT) * FLOOD
+        publisher.socket.settimeout(None)  # it is held back as long as the test takes
         sender = threading.Thread(target=publisher.send_bytes, args=(flood,))
         sender.start()
 

@@ -318,6 +318,7 @@ def test_a_publisher_without_confirms_is_blocked_by_credit_at_the_maximum(
     count = 20_000
     with RawClient(broker.port).handshake(name="careless").open() as careless:
         careless.ask(QueueDeclare("q", arguments=BLOCKING), QueueDeclareOk)
+        careless.socket.settimeout(None)  # it is held back as long as the test takes
         thread = threading.Thread(
             target=lambda: careless.send_bytes(b"".join(publish_bytes("q", b"%d" % at) for at in range(count)))
         )

@@ -194,7 +194,7 @@ const outages = {
 
 const heartbeats = {
   async 'heartbeats keep an idle connection'() {
-    const connection = await amqp.connect(`${uri}?heartbeat=1`);
+    const connection = await amqp.connect(`${uri}?heartbeat=2`);
     const channel = await connection.createChannel();
     await please('idle');
     await settle(channel);
@@ -202,7 +202,7 @@ const heartbeats = {
   },
 
   async 'a silent connection is dropped'() {
-    const connection = await amqp.connect(`${uri}?heartbeat=1`);
+    const connection = await amqp.connect(`${uri}?heartbeat=2`);
     const channel = await connection.createChannel();
     await channel.assertQueue(q, { exclusive: true });
     const failed = once(connection, 'error');

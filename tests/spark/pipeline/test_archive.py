@@ -122,9 +122,9 @@ def test_a_run_that_follows_archives_what_comes_until_it_is_told_to_stop(
     runner = threading.Thread(target=job.run, args=(spark,))
     runner.start()
     try:
-        wait_until(lambda: committed(tmp_path / "a") == 10)
+        wait_until(lambda: committed(tmp_path / "a") == 10, STARTS_S)
         fill(uri, name, numbered(10, 10))
-        wait_until(lambda: committed(tmp_path / "a") == 20)
+        wait_until(lambda: committed(tmp_path / "a") == 20, STARTS_S)
     finally:
         stop.set()
         runner.join()
