@@ -150,7 +150,8 @@ export function advice({ advice: found }) {
 
 function option(one) {
   const why = [one.change, one.why].filter(Boolean).join(" ");
-  return [named(one.settings), count(one.throughput), ms(one.p99_ms), bytes(one.memory_bytes), h("span", {}, words(why))];
+  const figures = [count(one.throughput), ms(one.p99_ms), bytes(one.memory_bytes)];
+  return [named(one.settings), ...figures, h("span", {}, words(why))];
 }
 
 /** What --apply set, what came of it, and the figures of that. */
