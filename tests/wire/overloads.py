@@ -46,7 +46,7 @@ CALM_BATCH: Final = 5  # of a bystander: 100 messages a second, a fifth of what 
 CALM_PAUSE_S: Final = 0.05
 BODY: Final = b"x" * 100
 DELAY_US: Final = 2000  # per message: 500 messages a second
-SYNC_DELAY_MS: Final = 2000  # 2800 messages are on their way to the disk at most: 1400 a second
+SYNC_DELAY_MS: Final = 5000  # 2800 messages are on their way to the disk at most: 560 a second
 STOP_COUNT: Final = 50
 LIMIT_S: Final = 60.0  # as in waiting.py, which the clients' processes cannot import: only ends what would hang
 
