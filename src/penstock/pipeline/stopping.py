@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-CUT_S: Final = 15.0  # after a signal, for a batch and for Spark to end; `penstock up` waits for 30 s
+CUT_S: Final = 15.0  # after a signal, for a batch and for Spark to end; `penstock up` waits for a minute
 AGAIN_S: Final = 1.0  # signals so close are one wish: a shell may send to a process and to its group
 
 Handler = Callable[[int, FrameType | None], None]

@@ -27,7 +27,7 @@ from penstock.up.printer import STDOUT, Printer
 # Until a part that was told to stop is killed. The pipeline may be in the middle of a batch; the broker says goodbye to
 # its clients and syncs.
 DEMO_STOP_S: Final = 30.0
-PIPELINE_STOP_S: Final = 30.0
+PIPELINE_STOP_S: Final = 60.0
 BROKER_STOP_S: Final = 60.0
 LOOK_S: Final = 60.0  # between two looks when no time is due
 AGAIN_S: Final = 1.0  # signals so close are one wish: `timeout` and shells send to a process and to its group

@@ -107,7 +107,7 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri:
     runner = threading.Thread(target=job.run, args=(spark,))
     runner.start()
     try:
-        wait_until(lambda: count(uri, name) > 0)
+        wait_until(lambda: count(uri, name) > 0, STARTS_S)
     finally:
         stop.set()
         runner.join()
@@ -178,7 +178,7 @@ def test_a_replay_to_a_broker_under_a_memory_alarm_waits_and_goes_on(
     runner = threading.Thread(target=job.run, args=(spark,))
     runner.start()
     try:
-        wait_until(lambda: "blocked" in sink_states(live))
+        wait_until(lambda: "blocked" in sink_states(live), STARTS_S)
         assert live.count("q") == 0
     finally:
         set_memory(live, PLENTY)
