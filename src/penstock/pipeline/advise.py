@@ -7,7 +7,6 @@ Spark is stopped before anything is applied: it must not take the cores that are
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -45,6 +44,7 @@ from penstock.pipeline.common import (
     TablesOption,
     UriOption,
     fail,
+    hush_py4j,
     one_line,
     span_s,
 )
@@ -204,7 +204,7 @@ class _Steps:
 
     def listen(self) -> None:
         """Again, after Spark has started."""
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints pages where a signal meets a call
+        hush_py4j()
         self._stopping.listen()
 
     def __call__(self, what: str, done: float, whole: float) -> None:

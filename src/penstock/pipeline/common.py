@@ -6,6 +6,7 @@ Not here: the Spark session (spark/session.py:opened).
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,16 @@ def span_s(option: str, text: str) -> float | None:
     return seconds
 
 
+def hush_py4j() -> None:
+    """What py4j logs when the JVM is gone, or a signal meets a call, are pages; the verbs say it in a line."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # the worst of it goes to the root logger
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
 @contextmanager
 def one_line() -> Iterator[None]:
     """Around all that a verb does: what a user can cause is one line; a bug of ours keeps its traceback.
@@ -77,6 +88,7 @@ def one_line() -> Iterator[None]:
     Expected are errors of the client and of addresses, OSError, spark/complaint.py's Complaint, Spark's own errors, and
     that Spark is not installed.
     """
+    hush_py4j()
     try:
         yield
     except ModuleNotFoundError as error:

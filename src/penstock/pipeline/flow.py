@@ -60,7 +60,6 @@ def flow(
     listen(until_ready)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s flow: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("penstock.spark").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its tracebacks; what went wrong is said by the job
     with one_line():
         from penstock.spark.flowjob import FlowJob, FlowSettings, config
         from penstock.spark.flowjob import rebuild as rebuild_tables
