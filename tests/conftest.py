@@ -29,14 +29,16 @@ settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
 Parameters.DEFAULT_SOCKET_TIMEOUT = 60.0
 Parameters.DEFAULT_STACK_TIMEOUT = 60.0
 
-SPARK = ("tests/spark/pipeline/", "tests/spark/")  # two halves of about the same length
+PIPELINE, SOURCE = "tests/spark/pipeline/", "tests/spark/"  # two halves of Spark's, of about the same length:
+TO_SOURCE = tuple(f"{PIPELINE}{name}.py" for name in ("test_up", "test_cluster"))  # as these have a Spark of their own
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         """Tests of the same answer go to the same process."""
-        of_spark = (folder for folder in SPARK if nodeid.startswith(folder))
-        return next(of_spark, nodeid.partition("::")[0])
+        if nodeid.startswith(SOURCE):
+            return PIPELINE if nodeid.startswith(PIPELINE) and not nodeid.startswith(TO_SOURCE) else SOURCE
+        return nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
