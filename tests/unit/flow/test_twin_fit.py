@@ -13,6 +13,7 @@ from penstock.flow.twin.fit import intervals, solve, sync_quantiles
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Consumers, Settings
 from penstock.flow.twin.stages import FRAMING_BYTES
+from penstock.flow.twin.tune import NAP_MAX_US
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 PLANT = Plant()
@@ -231,3 +232,19 @@ def test_a_publisher_that_sends_less_than_it_is_said_to_is_not_explained_by_wait
         tune(PLANT, Load(Publishers(rate=10_000, block=10), Consumers(wake=1)), Settings(), 1.0).wake_us
         == PLANT.wake_us
     )
+
+
+def test_latencies_that_are_more_uneven_than_the_broker_makes_them_are_clients_that_wait_for_a_core() -> None:
+    usual = simulate(PLANT, LOAD, Settings(), 0.6)
+    plant = tune(PLANT, LOAD, Settings(), usual.throughput, p99_ms=1.4 * usual.p99_ms)
+    seen = simulate(plant, LOAD, Settings(), 0.6)
+    assert seen.p99_ms == pytest.approx(1.4 * usual.p99_ms, rel=0.15)
+    assert seen.throughput == pytest.approx(usual.throughput, rel=0.1)
+    # And no wait for a core is as long as this.
+    assert tune(PLANT, LOAD, Settings(), usual.throughput, p99_ms=1e6).nap_us <= NAP_MAX_US
+
+
+def test_clients_are_not_tuned_to_a_p99_that_the_twin_has_without_them() -> None:
+    usual = simulate(PLANT, LOAD, Settings(), 0.6)
+    plant = tune(PLANT, LOAD, Settings(), usual.throughput)
+    assert tune(PLANT, LOAD, Settings(), usual.throughput, p99_ms=0.5 * usual.p99_ms) == plant

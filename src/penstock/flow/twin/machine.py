@@ -130,13 +130,15 @@ class Machine:
         if self._until_nap > 0:
             return plant.wake_us
         self._until_nap += self._wakes()
-        return plant.wake_us + self._waits.draw() * plant.steal_us
+        return plant.wake_us + self._waits.draw() * max(plant.steal_us, plant.nap_us)
 
     def _wakes(self) -> float:
         """How often a client is woken until it must wait for a core: cores are as busy for it as for the broker, and
         where the broker hardly ever sleeps, its clients have one core less than it."""
         stolen = self.plant.stolen
-        return self._runs.draw() / max(stolen / (1 + stolen), NAPS_LEAST) if stolen > 0 else math.inf
+        if stolen <= 0 and self.plant.nap_us <= 0:
+            return math.inf
+        return self._runs.draw() / max(stolen / (1 + stolen), NAPS_LEAST)
 
     def came(self, socket: Readable) -> None:
         """Something has come on this socket."""

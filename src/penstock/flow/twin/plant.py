@@ -48,6 +48,7 @@ class Plant:
 
     stolen: float = 0.0  # microseconds that the broker waits for a core, for each that it works
     steal_us: float = 1000.0  # and how long such a wait is, on average
+    nap_us: float = 0.0  # how long a client's wait for a core is, if that is longer: others than the broker are there
     wake_us: float = 40.0  # until a thread that slept, of the broker or of a client, runs
     timer_us: float = 1000.0  # the event loop's timers know no less
 

@@ -20,7 +20,8 @@ STEPS_MAX: Final = 15_000  # steps of the machine that count; small batches are 
 WARM_STEPS_MAX: Final = 30_000  # before them
 OLD: Final = 0.3  # messages on their way for longer than that part of the warm-up: it was too short,
 AGES: Final = 3  # and goes on for so many times their age,
-MORE_MAX_US: Final = 5e6  # but no longer than that
+MORE_MAX_US: Final = 5e6  # but no longer than that,
+MORE_STEPS_MAX: Final = 60_000  # nor for more steps in all
 HELD_BACK: Final = 0.05  # blocked less than that, credit does its daily work: flow/verdict.py
 PASSES_ON: Final = 0.5  # flow/graph.py
 
@@ -159,7 +160,7 @@ def simulate(plant: Plant, load: Load, settings: Settings, seconds: float = 2.0,
     age_us = _age_us(chain, load)
     if age_us > OLD * warm_us:  # what was there at the start is still on its way
         warm_us = chain.machine.now_us + min(AGES * age_us, MORE_MAX_US)
-        _run(chain, warm_us, WARM_STEPS_MAX)
+        _run(chain, warm_us, MORE_STEPS_MAX)
     before = Reading(chain)
     chain.peak = chain.held()
     for lane in chain.lanes:

@@ -4,8 +4,9 @@ Service times tell what each stage takes. Two things they do not tell: what is i
 sockets, the event loop, threads that wait for the interpreter), and how soon clients answer. Both show in what a load
 did at the settings of that time: CPU time per message, and throughput where the CPU was not the limit. So the plant's
 costs are scaled as one until the twin's CPU time per message is that of the broker, and then the time that sleepers
-need to wake is raised, or on a busy machine the time without a core lowered, until its throughput is. What the twin
-says of any other setting is a prediction.
+need to wake is raised, or on a busy machine the time without a core lowered, until its throughput is. Where clients
+have told the p99 of their latency, their waits for a core are raised until the twin has it too: the broker does not see
+these, and it holds a core itself. What the twin says of any other setting is a prediction.
 Upstream: fit.py.  Downstream: simulate.py. Not here: which load it was (who calls knows).
 """
 
@@ -22,6 +23,7 @@ SCALINGS: Final = 3
 SCALE_MAX: Final = 4.0  # beyond that the load is not the one that was measured
 HALVINGS: Final = 7
 WAKE_MAX_US: Final = 20_000.0
+NAP_MAX_US: Final = 1000.0  # a longer wait, as a mean, is not for a core
 NEAR: Final = 0.03  # nearer than that is near enough
 
 
@@ -33,6 +35,7 @@ def tune(
     cpu_us: float | None = None,
     seconds: float = 0.6,
     seed: int = 0,
+    p99_ms: float | None = None,
 ) -> Plant:
     """The plant that shows this throughput with this load and these settings, and this much CPU time per message."""
     if throughput <= 0:
@@ -46,7 +49,25 @@ def tune(
             if abs(scale - 1) < NEAR:
                 break
             plant = scaled(plant, min(SCALE_MAX, max(1 / SCALE_MAX, scale)))
-    return _with_waking(plant, load, settings, throughput, seconds, seed)
+    plant = _with_waking(plant, load, settings, throughput, seconds, seed)
+    if p99_ms is None:
+        return plant
+    napping = _with_naps(plant, load, settings, p99_ms, seconds, seed)
+    return plant if napping is plant else _with_waking(napping, load, settings, throughput, seconds, seed)
+
+
+def _with_naps(plant: Plant, load: Load, settings: Settings, p99_ms: float, seconds: float, seed: int) -> Plant:
+    """Where the twin's latencies are too even, clients wait longer for a core now and then."""
+
+    def napping(nap_us: float) -> Plant:
+        return replace(plant, nap_us=nap_us)
+
+    def is_below(found: Plant) -> bool:
+        return simulate(found, load, settings, seconds, seed).p99_ms < p99_ms
+
+    if simulate(plant, load, settings, seconds, seed).p99_ms >= (1 - NEAR) * p99_ms:
+        return plant
+    return _between(napping, is_below, 0.0, NAP_MAX_US)
 
 
 def _with_waking(plant: Plant, load: Load, settings: Settings, throughput: float, seconds: float, seed: int) -> Plant:
@@ -75,11 +96,11 @@ def _with_waking(plant: Plant, load: Load, settings: Settings, throughput: float
     return _between(waking, is_faster, high / 2, high)
 
 
-def _between(make: Callable[[float], Plant], is_faster: Callable[[Plant], bool], low: float, high: float) -> Plant:
-    """The plant at the point from which on, upwards, it is not faster any more."""
+def _between(make: Callable[[float], Plant], is_before: Callable[[Plant], bool], low: float, high: float) -> Plant:
+    """The plant at the point where `is_before` ends to hold, upwards."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if is_faster(make(middle)):
+        if is_before(make(middle)):
             low = middle
         else:
             high = middle
