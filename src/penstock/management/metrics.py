@@ -19,7 +19,7 @@ from starlette.responses import Response
 from penstock.broker.admin import Json
 from penstock.management import exposition
 from penstock.management.answer import Pieces, Slices
-from penstock.management.exposition import END, OPEN, PLAIN, Labels, Number, escape, number, wants_open
+from penstock.management.exposition import END, OPEN, PLAIN, Labels, Number, escape, lines, number, wants_open
 from penstock.management.families import (
     ALARM,
     BUILD,
@@ -44,6 +44,7 @@ from penstock.management.route import MONITORING, Api, BadRequest, Route
 from penstock.management.sampling import WALKS_MAX
 
 PIECE_CHARACTERS: Final = 262_144  # sent at once
+STEP: Final = 100  # objects whose lines are made at once, in half a millisecond
 EACH: Final = frozenset(one.family.name for families in (QUEUE, CHANNEL, CONNECTION) for one in families)
 PROTOCOL: Final[Labels] = (("protocol", "amqp091"),)
 # Kind of list, its families, and the labels of an object.
@@ -62,7 +63,7 @@ class Listed(Protocol):
     def __len__(self) -> int: ...
     def name(self, at: int, /) -> str: ...
     def vhost(self, at: int, /) -> str: ...
-    def value(self, at: int, column: str, /) -> Json: ...
+    def values(self, column: str, begin: int, end: int, /) -> list[Json]: ...
 
 
 # The whole broker.
@@ -168,27 +169,16 @@ async def _walk(
 ) -> Iterator[str]:
     """The text of each family. All objects are looked at before the first line goes out, since the lines of a family
     must stand together; by columns, which cost much less than a view of each."""
-    lines: list[list[str]] = [[] for _ in families]
-    texts: list[list[str]] = [[one.family.head(is_open)] for one in families]
-    wanted = [(one.family.name, one.column, out.append) for one, out in zip(families, lines)]
+    texts = [[one.family.head(is_open)] for one in families]
     slices = Slices()
-    value = listing.value
-    for at in range(len(listing)):
-        label = _label(names, listing.vhost(at), listing.name(at))
-        for name, column, out in wanted:
-            out(f"{name}{label}{number(value(at, column))}\n")
+    for begin in range(0, len(listing), STEP):
+        end = min(begin + STEP, len(listing))
+        labels = [_label(names, listing.vhost(at), listing.name(at)) for at in range(begin, end)]
+        for one, text in zip(families, texts):
+            text.append(lines(one.family.name, labels, listing.values(one.column, begin, end)))
         if slices.over():
-            _gather(lines, texts)
             await slices.rest()
-    _gather(lines, texts)
     return ("".join(text) for text in texts)
-
-
-def _gather(lines: list[list[str]], texts: list[list[str]]) -> None:
-    """Many short strings take three times the memory of a long one."""
-    for some, text in zip(lines, texts):
-        text.append("".join(some))
-        some.clear()
 
 
 def _label(names: tuple[str, ...], vhost: str, name: str) -> str:

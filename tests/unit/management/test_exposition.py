@@ -6,7 +6,18 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from penstock.management.exposition import COUNTER, END, GAUGE, HISTOGRAM, Family, family, histogram, number, wants_open
+from penstock.management.exposition import (
+    COUNTER,
+    END,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    family,
+    histogram,
+    lines,
+    number,
+    wants_open,
+)
 
 MADE = Family("penstock_things_made_total", COUNTER, "Things made")
 SYNC = Family("penstock_sync_seconds", HISTOGRAM, "How long")
@@ -46,6 +57,15 @@ def test_a_histogram_is_cumulative(is_open: bool) -> None:
         ("_sum", None, 0.5),
         ("_count", None, 9),
     ]
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [7], [1, 2, 3], [0.5, 0, 2], [True, False, True], [None, 1, "x"]])
+def test_lines_of_many_objects_are_those_of_a_family_alike_or_not(values: list[object]) -> None:
+    gauge = Family("penstock_x", GAUGE, "x")
+    names = [f"q{at}" for at in range(len(values))]
+    text = gauge.head(is_open=False) + lines(gauge.name, [f'{{queue="{name}"}} ' for name in names], values)
+    samples = [((("queue", name),), number(value)) for name, value in zip(names, values, strict=True)]
+    assert text == family(gauge, samples, is_open=False)
 
 
 def test_what_is_no_number_is_0_and_true_is_1() -> None:

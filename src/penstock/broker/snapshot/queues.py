@@ -40,8 +40,7 @@ QUEUE_BYTES: Final = 8192  # about what an empty queue takes in RAM, with its ma
 def queue_view(broker: Broker, queue: Queue, whole: bool = False) -> dict[str, Json]:
     """`whole`: with its consumers one by one, as RabbitMQ's view of a single queue has them."""
     ready, unacked = queue.count(), len(queue.unacked)
-    paged = queue.shelves.paged_count()
-    away = len(queue.paging.away) if queue.paging is not None else 0
+    paged, away = queue.shelves.paged_count(), _away(queue)
     capacity, size, paged_bytes = _capacity(queue), _bytes(queue), _paged_bytes(queue)
     view: dict[str, Json] = {
         "name": queue.queue_name,
@@ -116,6 +115,11 @@ def _active_tag(queue: Queue) -> str | None:
     if not subscribers.single_active:
         return None
     return next((consumer.tag for consumer in subscribers.all() if subscribers.is_active(consumer)), None)
+
+
+def _away(queue: Queue) -> int:
+    """Unacked ones that are paged out."""
+    return len(queue.paging.away) if queue.paging is not None else 0
 
 
 def _persistent(queue: Queue, messages: int) -> int | None:
@@ -230,7 +234,7 @@ COLUMNS: Final[Mapping[str, Callable[[Queue], Json]]] = {
     "messages_ready": lambda queue: queue.count(),
     "messages_unacknowledged": lambda queue: len(queue.unacked),
     "messages_paged_out": lambda queue: queue.shelves.paged_count(),
-    "messages_ram": lambda queue: queue.count() + len(queue.unacked) - queue.shelves.paged_count(),
+    "messages_ram": lambda queue: queue.count() + len(queue.unacked) - queue.shelves.paged_count() - _away(queue),
     "blocked": lambda queue: bool(queue.blocked_by),
     "blocks": lambda queue: queue.blocks,
     "blocked_seconds": blocked_seconds,
