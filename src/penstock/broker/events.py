@@ -70,6 +70,8 @@ class Cycle:
         "more_blocks",
         "more_unblocks",
         "stage",
+        "unblocked_bytes",
+        "unblocked_messages",
         "unblocks",
     )
 
@@ -82,8 +84,10 @@ class Cycle:
         self.unblocks = 0
         self.more_blocks = 0
         self.more_unblocks = 0
-        self.messages = 0  # in flight when the last of them began
+        self.messages = 0  # in flight when the last of the blocks began
         self.bytes = 0
+        self.unblocked_messages = 0  # the same of the last that ended: it may have begun seconds ago
+        self.unblocked_bytes = 0
         self.duration_ns = 0
         self.longest_ns = 0
 
@@ -127,11 +131,12 @@ class Events:
     def blocked(self, stage: Stage, reason: Link | str, now_ns: int, messages: int, bytes_: int) -> None:
         cycle = self._cycle(stage, reason)
         cycle.blocks += 1
+        if cycle.blocks <= EACH_MAX + 1:  # of those that are added up, the first: a chain for each would cost too much
+            cycle.chain = chain(stage, reason)
         if cycle.blocks > EACH_MAX:
             cycle.more_blocks += 1
             cycle.messages, cycle.bytes = messages, bytes_
             return
-        cycle.chain = chain(stage, reason)
         self._put_blocked(cycle, now_ns, messages, bytes_, 1)
 
     def unblocked(
@@ -144,6 +149,7 @@ class Events:
             cycle.more_unblocks += 1
             cycle.duration_ns += took_ns
             cycle.longest_ns = max(cycle.longest_ns, took_ns)
+            cycle.unblocked_messages, cycle.unblocked_bytes = messages, bytes_
             return
         self._put_unblocked(cycle, now_ns, messages, bytes_, 1, took_ns, took_ns)
 
@@ -193,8 +199,8 @@ class Events:
                 self._put_unblocked(
                     cycle,
                     now_ns,
-                    cycle.messages,
-                    cycle.bytes,
+                    cycle.unblocked_messages,
+                    cycle.unblocked_bytes,
                     cycle.more_unblocks,
                     cycle.duration_ns,
                     cycle.longest_ns,

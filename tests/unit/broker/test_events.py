@@ -91,6 +91,38 @@ def test_many_blocks_of_one_link_in_a_second_are_added_up_and_it_says_so() -> No
     assert [event["count"] for event in taken(chain.events)] == [1], "the next second begins anew"
 
 
+def test_the_end_of_a_block_of_the_second_before_says_what_was_in_flight_although_it_is_added_up() -> None:
+    chain = Chain()
+    chain.first.spend(3, 30)
+    taken(chain.events)
+    chain.first.handle(3, 30)
+    for count in range(2, EACH_MAX + 2):
+        chain.first.spend(count, 10 * count)
+        chain.first.handle(count, 10 * count)
+    found = taken(chain.events)
+    unblocked = [(one["messages"], one["bytes"], one["count"]) for one in found if one["type"] == UNBLOCKED]
+    assert unblocked == [(3, 30, 1), (2, 20, 1), (3, 30, 1), (4, 40, 1), (5, 50, 1), (6, 60, 1)]
+    assert sum(one["count"] for one in found if one["type"] == BLOCKED) == EACH_MAX
+
+
+def test_added_up_blocks_have_the_last_one_s_messages_and_the_first_one_s_chain() -> None:
+    chain = Chain()
+    for number in range(1, EACH_MAX + 4):
+        if number == EACH_MAX + 1:
+            chain.second.spend(2, 0)  # from now on the queue is not where it ends
+        if number == EACH_MAX + 3:
+            chain.second.handle(2, 0)
+        chain.first.spend(2 * number, 20 * number)
+        chain.first.handle(2 * number, 20 * number, defer=False)
+    found = [event for event in taken(chain.events) if event["stage"] == "channel"]
+    blocked = [event for event in found if event["type"] == BLOCKED]
+    unblocked = [event for event in found if event["type"] == UNBLOCKED]
+    assert [event["chain"] for event in blocked[:-1]] == [["channel", "queue"]] * EACH_MAX
+    assert (blocked[-1]["count"], blocked[-1]["chain"]) == (3, ["channel", "queue", "store"])
+    for last in (blocked[-1], unblocked[-1]):
+        assert (last["messages"], last["bytes"]) == (2 * EACH_MAX + 6, 20 * EACH_MAX + 60)
+
+
 def test_dropped_events_are_counted_by_type_and_told_once() -> None:
     events = Events(per_second=20)
     for number in range(30):
