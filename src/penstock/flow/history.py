@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from penstock.flow.state import ALARM, CONNECTION, CONSUMERS, StageState, State
@@ -74,7 +74,8 @@ class Shares:
         return min(1.0, seconds / MINUTE_S)
 
     def edge_share_1m(self, edge: Edge) -> float:
-        return min(1.0, self.edges_s.get(edge, 0.0) / MINUTE_S)
+        # No longer than the one that waits: that may be another one of the same name, whose minute is forgotten.
+        return min(self.share_1m(edge[0]), self.edges_s.get(edge, 0.0) / MINUTE_S)
 
 
 class Sums(Generic[Key]):
@@ -111,6 +112,11 @@ class Sums(Generic[Key]):
             if seconds[key] < NOTHING_S or weights[key] <= 0:
                 del seconds[key], weights[key]
 
+    def forget(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.seconds.pop(key, None)
+            self.weights.pop(key, None)
+
     def rescale(self, factor: float) -> None:
         for key in self.weights:
             self.weights[key] *= factor
@@ -144,6 +150,7 @@ class History:
 
     def add(self, state: State) -> None:
         """One more moment."""
+        self._begin_anew(_others(state, self._stages))
         sample = self._measure(state)
         self._append(sample)
         _remember(self._stages, {stage.id: stage.blocked_s for stage in state.stages.values()})
@@ -160,6 +167,23 @@ class History:
         if step_s > 0:
             self._append(Sample(at_s, at_ms, step_s, {}, {}, {}, {}))
         self._forget(at_s)
+
+    def _begin_anew(self, ids: list[str]) -> None:
+        """These are other stages than those that had their names. Who waited for those has waited all the same: edges
+        stay, and lose their weight within seconds."""
+        if not ids:
+            return
+        self._stage_sums.forget(ids)
+        self._held_sums.forget(ids)
+        for id_ in ids:
+            del self._stages[id_]
+            self._began.pop(id_, None)
+            self._last_held.pop(id_, None)
+        gone = frozenset(ids)
+        for at, sample in enumerate(self.samples):
+            if gone & sample.stages.keys() or gone & sample.held.keys():
+                stages, held = _without(sample.stages, gone), _without(sample.held, gone)
+                self.samples[at] = replace(sample, stages=stages, held=held)
 
     def _append(self, sample: Sample) -> None:
         if not self.samples:
@@ -195,6 +219,9 @@ class History:
         fresh = self._measure(state)
         stages, edges, held = self._stage_sums.copy(), self._edge_sums.copy(), self._held_sums.copy()
         passed = self._passed_sums.copy()
+        others = _others(state, self._stages)
+        stages.forget(others)
+        held.forget(others)
         for sample in self.samples:  # of the oldest, a part is not in the last minute any more
             begin_s = state.at_s - MINUTE_S
             if sample.at_s - sample.step_s >= begin_s:
@@ -362,6 +389,15 @@ def _start(sample: Sample, state: State, id_: str, seconds: float) -> float:
     stage = state.stages.get(id_)
     lasting_s = stage.blocked_for_s if stage is not None and stage.blocked else 0.0
     return sample.at_s - max(seconds, lasting_s)
+
+
+def _others(state: State, counts: Mapping[str, float]) -> list[str]:
+    """Stages that have the name of another one that is gone: blocked time of all time only grows."""
+    return [id_ for id_, stage in state.stages.items() if stage.blocked_s < counts.get(id_, 0.0)]
+
+
+def _without(seconds: Mapping[str, float], ids: frozenset[str]) -> dict[str, float]:
+    return {id_: value for id_, value in seconds.items() if id_ not in ids}
 
 
 def _grown(now: float, before: float | None) -> float:

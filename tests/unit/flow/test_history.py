@@ -80,6 +80,38 @@ def test_another_stage_of_the_same_name_begins_anew():
     assert history.shares(picture.state()).share_1m(API) == 0
 
 
+def test_a_queue_that_is_deleted_and_declared_anew_has_not_the_minute_of_the_one_before():
+    picture = Picture()
+    history = begun(picture)
+    for _ in range(20):
+        history.add(picture.passes(1.0).flickers(1.0, *CHAIN).state())
+    assert history.shares(picture.state()).share_1m(ORDERS) == pytest.approx(20 / 60)
+    picture.stages[ORDERS]["blocked_s"] = picture.links[ONE, ORDERS] = picture.links[ORDERS, STORE] = 0.0
+    fresh = history.shares(picture.state())  # it is asked before the next second is added
+    assert (fresh.share_1m(ORDERS), fresh.edge_share_1m((ORDERS, STORE))) == (0, 0)
+    history.add(picture.passes(1.0).state())
+    shares = history.shares(picture.state())
+    assert (shares.share_1m(ORDERS), shares.edge_share_1m((ORDERS, STORE))) == (0, 0)
+    assert not any(ORDERS in sample.stages for sample in history.samples)
+    assert shares.share_1m(API) == pytest.approx(20 / 60)  # who waited has waited
+    assert picture.verdict(history).cause == "store"  # what held it back until now is still told for what it was
+    for _ in range(3):
+        history.add(picture.passes(1.0).flickers(0.5, *CHAIN).state())
+    assert history.shares(picture.state()).share_1m(ORDERS) == pytest.approx(1.5 / 60)  # its own counts
+    assert history.shares(picture.passes(59.0).state()).share_1m(ORDERS) == pytest.approx(0.5 / 60)
+
+
+def test_a_client_with_the_address_of_one_that_was_held_back_is_not_held_back_for_that():
+    picture = Picture()
+    history = begun(picture)
+    for _ in range(20):
+        history.add(picture.passes(1.0).flickers(1.0, (API, ONE)).state())
+    picture.stages[API]["blocked_s"] = picture.links[API, ONE] = 0.0
+    history.add(picture.passes(1.0).state())
+    assert picture.verdicts(history) == []
+    assert history.shares(picture.state()).share_1m(API) == 0
+
+
 def test_a_broker_that_was_too_busy_to_be_looked_at_for_ten_seconds_is_blocked_for_ten_at_most():
     picture = Picture()
     history = begun(picture)
