@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pika
@@ -22,6 +24,7 @@ from penstock.broker.policy import Policy
 from tests.events import check_event, documented
 from tests.wire.live import LiveBroker, ServeProcess
 from tests.wire.raw import RawClient, publish_bytes
+from tests.wire.test_management import Http
 from tests.wire.waiting import LIMIT_S, wait_until
 
 STREAM = "penstock.events"
@@ -162,6 +165,8 @@ def test_alarms_saturation_paging_logins_and_the_start_are_told(tmp_path: Path) 
     with LiveBroker({}, data=tmp_path) as broker:
         with pytest.raises(pika.exceptions.ProbableAuthenticationError), connected(broker.port, "wrong"):
             pass
+        http = Http(f"http://127.0.0.1:{broker.manage()}/")
+        assert http.ask("GET", "overview", user="mallory", password="wrong")[0] == 401
         alarms = broker.inside.alarms
         broker.call(lambda: alarms.raise_alarm("store", "message store: a rehearsal"))
         broker.call(lambda: alarms.clear("store"))
@@ -179,8 +184,11 @@ def test_alarms_saturation_paging_logins_and_the_start_are_told(tmp_path: Path) 
         events = list(read_until(broker.port, lambda found: kinds(found) >= expected).values())
     assert events[0]["type"] == "recovery"
     assert events[0]["clean"]
-    (login,) = of(events, "login_failed")
-    assert (login["user"], "wrong" in json.dumps(login)) == ("guest", False)
+    over_amqp, over_http = of(events, "login_failed")
+    assert (over_amqp["user"], over_http["user"]) == ("guest", "mallory")
+    assert over_http["peer"].startswith("http 127.0.0.1")
+    assert "mallory" in over_http["reason"]
+    assert "wrong" not in json.dumps([over_amqp, over_http])
     assert of(events, "alarm", source="store", reason="message store: a rehearsal")
     assert all(event["messages"] > 5 for event in of(events, "saturated", stage="queue marked"))
     assert of(events, "released", stage="queue marked", messages=0)
@@ -201,6 +209,9 @@ def test_who_waits_for_confirms_is_sampled_by_name_although_it_does_nothing(tmp_
             return len(held) > 3 and len({event["received"] for event in held[-3:]}) == 1
 
         events = list(read_until(broker.port, whole).values())
+    sampled_us = [event["at_us"] for event in of(events, "sample", stage="queue orders")]
+    apart_us = [later - earlier for earlier, later in pairwise(sampled_us)]
+    assert 900_000 < median(apart_us) < 2_000_000, "one a second, by the clock; a busy machine makes single ones late"
     held = [event for event in of(events, "sample", stage="queue orders") if "held_from" in event][-1]
     assert (held["saturated"], held["held"], held["limit"]) == (True, 5, 5)
     (channel,) = held["held_from"]

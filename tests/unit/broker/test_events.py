@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.amqp.method import ConfirmSelect, QueueDelete, QueuePurge
 from penstock.broker.activity import TEXT_MAX, Activity
 from penstock.broker.events import (
     ALARM,
+    ALARM_OVER,
     BLOCKED,
     DROPPED,
     EACH_MAX,
     LOGIN_FAILED,
+    RELEASED,
     SAMPLE,
+    SATURATED,
     TYPES,
     UNBLOCKED,
     Events,
@@ -121,6 +125,65 @@ def test_added_up_blocks_have_the_last_one_s_messages_and_the_first_one_s_chain(
     assert (blocked[-1]["count"], blocked[-1]["chain"]) == (3, ["channel", "queue", "store"])
     for last in (blocked[-1], unblocked[-1]):
         assert (last["messages"], last["bytes"]) == (2 * EACH_MAX + 6, 20 * EACH_MAX + 60)
+
+
+@pytest.mark.parametrize("way", [QueuePurge("q"), QueueDelete("q")], ids=["purged", "deleted"])
+def test_a_released_queue_says_how_many_confirms_it_held_and_how_long_it_was_saturated(
+    way: QueuePurge | QueueDelete,
+) -> None:
+    house = House()
+    house.broker.activity.events = events = Events()
+    house.queue("q", arguments={"x-flow-stop-count": 5})
+    peer = house.peer()
+    peer.open(1)
+    peer.ask(1, ConfirmSelect())
+    peer.publish(1, "q", *[b"xy"] * 12)
+    house.run_until_idle()
+    house.clock.advance(1.5)
+    peer.publish(1, "q", b"xy")
+    house.run_until_idle()
+    house.clock.advance(2)
+    peer.ask(1, way)
+    house.run_until_idle()
+    saturated, released = (one for one in taken(events) if one["type"] in (SATURATED, RELEASED))
+    assert (saturated["stage"], saturated["messages"]) == ("queue q", 12)
+    assert (released["stage"], released["held"], released["duration_us"]) == ("queue q", 8, 3_500_000)
+    assert released["at_us"] - saturated["at_us"] == 3_500_000
+
+
+def test_an_alarm_that_is_over_says_how_long_it_was_on_with_whatever_reasons() -> None:
+    house = House()
+    house.broker.activity.events = events = Events()
+    alarms = house.broker.alarms
+    for reason in ("low", "lower"):
+        alarms.raise_alarm("memory", reason)
+        house.clock.advance(1.25)
+    alarms.raise_alarm("disk", "low")
+    house.clock.advance(0.5)
+    alarms.clear("memory")
+    alarms.clear("disk")
+    alarms.raise_alarm("memory", "again")
+    house.clock.advance(0.125)
+    alarms.clear("memory")
+    found = taken(events)
+    assert [one["reason"] for one in found if one["type"] == ALARM] == ["low", "lower", "low", "again"]
+    over = [(one["source"], one["duration_us"]) for one in found if one["type"] == ALARM_OVER]
+    assert over == [("memory", 3_000_000), ("disk", 500_000), ("memory", 125_000)]
+
+
+def test_a_stage_that_is_blocked_is_told_of_every_second() -> None:
+    house = House("2,1")
+    told: list[tuple[int, set[str]]] = []
+    house.broker.activity.told = lambda stages, now_ns: told.append((now_ns, {stage.name for stage in stages}))
+    house.broker.activity.start()
+    house.queue("q").mailbox.hold()
+    peer = house.peer()
+    peer.open(1)
+    peer.publish_singly(1, "q", 10)
+    house.run_until_idle()
+    house.clock.advance(4.5)
+    assert [now_ns for now_ns, _ in told] == [NS_PER_S * second for second in range(1, 5)]
+    assert all(peer.reader.name in names for _, names in told)
 
 
 def test_dropped_events_are_counted_by_type_and_told_once() -> None:
