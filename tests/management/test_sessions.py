@@ -9,6 +9,10 @@ import pytest
 from penstock.management.session import OF_USER_MAX, SESSIONS_MAX, Sessions
 from tests.management.conftest import PASSWORD
 from tests.management.web import Answer, Web
+from tests.wire.live import LiveBroker
+
+IDLE_S = 1000
+MAX_S = 2500
 
 
 class Clock:
@@ -16,6 +20,24 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    """With ends of sessions of its own."""
+    settings = {"management.session_idle_s": str(IDLE_S), "management.session_max_s": str(MAX_S)}
+    with LiveBroker(settings, data=tmp_path_factory.mktemp("broker")) as live:
+        yield live
+
+
+@pytest.fixture
+def clock(broker: LiveBroker, url: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The sessions' time stands still, until the test moves it."""
+    listener = broker.server.management
+    assert listener is not None
+    own = Clock()
+    monkeypatch.setattr(listener._application.api.sessions, "_clock", own)
+    return own
 
 
 @pytest.fixture
@@ -145,6 +167,33 @@ def test_a_session_ends_when_it_is_not_used_and_when_it_is_old() -> None:
     clock.now_s = 37.0
     assert sessions.find(token) is None
     assert len(sessions) == 0
+
+
+def test_a_running_broker_ends_a_session_that_no_person_uses_and_one_that_is_old(
+    url: str, nobody: Web, user: Callable[..., Web], clock: Clock
+) -> None:
+    user("monitoring", name="session-idle")
+    answer = log_in(nobody, "session-idle")
+    assert f"Max-Age={MAX_S}" in answer.headers["set-cookie"].split("; ")
+    left = Web(url, None, cookie=cookie_of(answer))
+    used = Web(url, None, cookie=cookie_of(log_in(nobody, "session-idle")))
+
+    def seen(session: Web, who: str) -> int:
+        return session.ask("GET", "whoami", X_Penstock=who).status
+
+    clock.now_s = IDLE_S - 1  # the one is only asked for by its page, the other by a person
+    assert (seen(left, "auto"), seen(used, "1")) == (200, 200)
+    clock.now_s = IDLE_S + 1
+    assert (seen(left, "auto"), seen(used, "auto")) == (401, 200)
+    clock.now_s = 2 * IDLE_S - 2
+    assert (seen(left, "1"), seen(used, "1")) == (401, 200)  # what is over stays over
+    clock.now_s = MAX_S
+    assert seen(used, "1") == 200
+    clock.now_s = MAX_S + 1
+    assert seen(used, "1") == 401
+    assert used.ask("GET", "/", X_Penstock="1").headers["location"] == "/login"
+    left.close()
+    used.close()
 
 
 def test_there_are_no_more_sessions_than_a_limit() -> None:
