@@ -1,5 +1,6 @@
 """Site: a real broker with its page, and a browser that looks at it. What the page must never do is watched all along:
-errors in the console, requests to other hosts, violations of the content security policy."""
+errors in the console, requests to other hosts, violations of the content security policy, secrets in addresses and in
+the browser's storage."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Frame, Page, Request, expect
 
+from penstock.management.session import COOKIE
 from tests.wire.live import READY, serve_environment
 from tests.wire.waiting import LIMIT_S
 
@@ -37,6 +39,15 @@ document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(event.blockedURI + " " + event.violatedDirective);
 });
 """
+# Nothing is kept but the choice of colours; a page without an origin has no storage.
+STORED: Final = """
+() => location.origin === "null" ? [] : [localStorage, sessionStorage].flatMap((one) => Object.entries(one))
+"""
+
+
+def password_of(name: str) -> str:
+    """Of the tests' own users: a word that stands nowhere else."""
+    return "guest" if name == "guest" else f"{name}-is-secret"
 
 
 def chromium() -> str | None:
@@ -109,8 +120,8 @@ class Site:
         return json.loads(text) if text else None
 
     def user(self, name: str, tags: str) -> None:
-        """A user of this name and password, with all permissions in the default vhost."""
-        self.api("PUT", f"users/{name}", {"password": name, "tags": tags})
+        """A user of this name, with all permissions in the default vhost."""
+        self.api("PUT", f"users/{name}", {"password": password_of(name), "tags": tags})
         self.api("PUT", f"permissions/%2F/{name}", {"configure": ".*", "write": ".*", "read": ".*"})
 
     def queue(self, name: str, **arguments: object) -> None:
@@ -129,9 +140,12 @@ class Visit:
         self.expected: tuple[str, ...] = ()  # parts of console errors that a test provokes
         self._errors: list[str] = []
         self._hosts: set[str] = set()
+        self._addresses: list[str] = []
+        self._secrets: set[str] = {"password="}
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self._errors.append(str(error)))
         self.page.on("request", self._request)
+        self.page.on("framenavigated", self._navigated)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -139,16 +153,28 @@ class Visit:
 
     def _request(self, request: Request) -> None:
         self._hosts.add(urlsplit(request.url).netloc)
+        self._addresses.append(request.url)
 
-    def login(self, name: str = "guest", password: str | None = None) -> Visit:
+    def _navigated(self, frame: Frame) -> None:
+        self._addresses.append(frame.url)  # with its fragment, which no request has
+
+    def login(self, name: str = "guest") -> Visit:
         """To the overview; with a session that goes on there is nobody to ask for a password."""
         self.page.goto(f"{self.site.url}/")
         if self.page.url.endswith("/login"):
             self.page.get_by_label("User").fill(name)
-            self.page.get_by_label("Password").fill(password or name)
+            self.page.get_by_label("Password").fill(password_of(name))
             self.page.get_by_role("button", name="Log in").click()
         expect(self.page.get_by_role("heading", name="Overview")).to_be_visible(timeout=WAIT_MS)
+        if name != "guest":  # whose password is its name
+            self._secrets.add(password_of(name))
+        assert self._keep_token(), "no session"
         return self
+
+    def _keep_token(self) -> bool:
+        found = [one["value"] for one in self.context.cookies() if one["name"] == COOKIE]
+        self._secrets.update(found)
+        return bool(found)
 
     def open(self, fragment: str, heading: str) -> None:
         """Another view, as its link would open it."""
@@ -166,12 +192,18 @@ class Visit:
         wrong = [one for one in self._errors if not any(part in one for part in self.expected)]
         assert not wrong, f"console: {wrong}"
         assert self._hosts <= {urlsplit(self.site.url).netloc}, f"requests to other hosts: {self._hosts}"
+        self._keep_token()
+        told = [one for one in self._addresses if any(secret in one for secret in self._secrets)]
+        assert not told, f"a secret in an address: {told}"
+        stored = dict(self.page.evaluate(STORED))
+        assert stored.keys() <= {"penstock.theme"}, f"kept by the browser: {stored}"
 
     def begin(self) -> None:
         """For the next test in this window."""
         self.page.goto("about:blank")  # a view that is open asks no more
         self._errors.clear()
         self._hosts.clear()
+        self._addresses.clear()
         self.expected = ()
         self.login()
 

@@ -86,6 +86,25 @@ CONTRASTS = (
     ("--cause-store-fault", "--surface"),
     ("--cause-saturated", "--surface"),
 )
+# What a page would do whose maker, or whose data, had brought code into it.
+INLINE = """
+() => {
+  window.ran = [];
+  const script = document.createElement("script");
+  script.textContent = "window.ran.push('script')";
+  const button = document.createElement("button");
+  button.setAttribute("onclick", "window.ran.push('handler')");
+  const link = document.createElement("a");
+  link.href = "javascript:window.ran.push('link')";
+  document.body.append(script, button, link);
+  button.click();
+  link.click();
+  for (const one of [script, button, link]) one.remove();
+}
+"""
+HEADERS_OF = """
+(url) => fetch(url).then((answer) => [answer.status, answer.headers.get("Content-Security-Policy") ?? "none"])
+"""
 CONTRAST_MIN = 4.5  # WCAG AA, ordinary text
 EDGE_CONTRAST_MIN = 3.0  # WCAG AA, borders and lines that mean something
 EDGES = (
@@ -147,6 +166,41 @@ def test_nobody_sees_a_file_of_the_page_without_a_login_but_the_login_s_own(site
     assert "immutable" in kept
 
 
+def test_the_policy_stands_on_everything_and_nothing_inline_runs(guest: Visit):
+    page = guest.page
+    script = page.locator("script[type=module]").get_attribute("src")
+    for path in ("/", script, "/login", "/api/overview", "/api/nothing-like-it"):
+        status, policy = page.evaluate(HEADERS_OF, path)
+        assert status == (404 if "nothing" in path else 200), path
+        allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+        assert (allowed["default-src"], allowed["script-src"]) == ("'none'", "'self'"), path
+        assert allowed["frame-ancestors"] == allowed["base-uri"] == "'none'", path
+        assert "unsafe" not in policy, path
+    guest.expected = ("Content Security Policy", "404")  # the console tells of each, and of the path that is not there
+    page.evaluate(INLINE)
+    page.wait_for_function("window.violations.length >= 3")
+    assert page.evaluate("window.ran") == []
+    page.evaluate("window.violations = []")  # these were asked for
+
+
+def test_what_the_page_asks_for_when_nobody_has_touched_it_for_a_minute_does_not_count_as_use(visit: Open):
+    one = visit()
+    page = one.page
+    page.clock.install()
+    one.login()
+    one.open("#/flow", "Flow")
+    with page.expect_request("**/api/flow") as used:
+        page.mouse.move(200, 200)
+    assert used.value.headers["x-penstock"] == "1"
+    with page.expect_request(lambda request: request.headers.get("x-penstock") == "auto"):
+        page.clock.fast_forward("01:01")
+    with page.expect_request("**/api/flow") as left:
+        page.evaluate("document.dispatchEvent(new CustomEvent('penstock:found'))")  # it asks now, not in a second
+    assert left.value.headers["x-penstock"] == "auto"
+    with page.expect_request(lambda request: request.headers.get("x-penstock") == "1"):
+        page.keyboard.press("Shift")  # somebody is there again
+
+
 def test_a_wrong_password_is_said_and_a_session_that_ended_leads_back_to_where_one_was(visit: Open, site: Site):
     one = visit()
     one.expected = ("401",)
@@ -161,6 +215,7 @@ def test_a_wrong_password_is_said_and_a_session_that_ended_leads_back_to_where_o
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1, name="Queues")).to_be_visible()
     one.context.clear_cookies()  # as if the session had ended
+    page.evaluate("document.dispatchEvent(new CustomEvent('penstock:found'))")  # it asks now, not in some seconds
     expect(page).to_have_url(f"{site.url}/login#/queues")
     page.get_by_label("User").fill("guest")
     page.get_by_label("Password").fill("guest")
