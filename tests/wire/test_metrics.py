@@ -404,6 +404,15 @@ def test_the_alerts_are_raised_when_they_should_be(command: list[str]) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_every_alert_has_a_case_in_which_it_is_raised_and_one_in_which_it_is_not() -> None:
+    alerts = re.findall(r"^ +- alert: (\w+)$", (DASHBOARDS / "alerts.yml").read_text("utf-8"), re.MULTILINE)
+    cases = (Path(__file__).parent / "alerts.test.yml").read_text("utf-8")
+    assert len(alerts) > 10
+    raised = re.findall(r"alertname: (\w+)\n +exp_alerts:\n", cases)
+    quiet = re.findall(r"alertname: (\w+), exp_alerts: \[\]", cases)
+    assert sorted(set(raised)) == sorted(set(quiet)) == sorted(alerts)
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/per-object"])
 def test_promtool_can_read_the_metrics(scraper: Scraper, client: RawClient, path: str) -> None:
