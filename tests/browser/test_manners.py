@@ -169,6 +169,7 @@ def test_nobody_sees_a_file_of_the_page_without_a_login_but_the_login_s_own(site
 def test_the_policy_stands_on_everything_and_nothing_inline_runs(guest: Visit):
     page = guest.page
     script = page.locator("script[type=module]").get_attribute("src")
+    assert script is not None
     for path in ("/", script, "/login", "/api/overview", "/api/nothing-like-it"):
         status, policy = page.evaluate(HEADERS_OF, path)
         assert status == (404 if "nothing" in path else 200), path

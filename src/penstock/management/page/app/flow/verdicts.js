@@ -18,7 +18,7 @@ export function verdictList(choose) {
   function speak(verdicts) {
     const now = new Map(verdicts.map((one) => [`${one.connection} ${one.cause} ${one.bottleneck}`, one.sentence]));
     const fresh = [...now].filter(([key]) => !known?.has(key)).map(([, sentence]) => sentence);
-    if (fresh.length) spoken.textContent = fresh.slice(0, 3).join(" ");
+    if (fresh.length) spoken.textContent = fresh.slice(0, 3).join(" ").replaceAll("`", "");
     else if (known?.size && !now.size) spoken.textContent = "Nothing is held back any more.";
     known = now;
   }
