@@ -21,6 +21,11 @@ VIEWS = {
     "Queues": ("#/queues", "main tbody tr"),
     "Exchanges": ("#/exchanges", "main tbody tr"),
     "Flow": ("#/flow", "main .node"),
+    "Channels": ("#/channels", "main tbody tr"),
+    "Streams": ("#/streams", "main tbody tr"),
+    "Policies": ("#/policies", "main table"),
+    "Users": ("#/users", "main tbody tr"),
+    "Vhosts": ("#/vhosts", "main tbody tr"),
 }
 # A frame is drawn about every 16 ms: what is there in one is seen with it.
 OPEN = """

@@ -63,6 +63,7 @@ class Items(Protocol):
     def name(self, at: int, /) -> str: ...
     def value(self, at: int, column: str, /) -> Json: ...
     def view(self, at: int, /) -> View | None: ...
+    def brief(self, columns: tuple[str, ...], /) -> Callable[[int], View | None] | None: ...
 
 
 class Plain:
@@ -84,6 +85,9 @@ class Plain:
 
     def view(self, at: int) -> View | None:
         return self._views[at]
+
+    def brief(self, columns: tuple[str, ...]) -> None:
+        """They are made already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +261,11 @@ def _value(api: Api, kind: str, items: Items, at: int, column: str) -> Json:
 
 
 def _views(api: Api, kind: str, items: Items, chosen: list[int], columns: tuple[str, ...]) -> Iterator[View]:
+    brief = items.brief(columns) if columns else None
     for at in chosen:
-        view = items.view(at)
+        view = brief(at) if brief is not None else items.view(at)
         if view is not None:  # else it is gone meanwhile
-            yield pick(rated(api, kind, view), columns)
+            yield view if brief is not None else pick(rated(api, kind, view), columns)
 
 
 def rated(api: Api, kind: str, view: View) -> View:

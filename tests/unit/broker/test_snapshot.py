@@ -11,7 +11,7 @@ import pytest
 from penstock.amqp.method import BasicQos, ConfirmSelect, QueueDeclare, QueueDelete, TxSelect
 from penstock.broker.admin import Admin, AdminError
 from penstock.broker.snapshot import BINDINGS, CHANNELS, CONNECTIONS, CONSUMERS, EXCHANGES, QUEUES, Listing
-from penstock.broker.snapshot.listing import value_in
+from penstock.broker.snapshot.listing import UNSEEN, value_in
 from penstock.broker.snapshot.overview import FILES_NS
 from penstock.store.journal import SYNC_BOUNDS_S
 from tests.unit.fakes import FakePeer, House, StoreHouse
@@ -109,6 +109,12 @@ def test_a_column_that_costs_no_view_says_what_the_view_says(kind: str) -> None:
             known = value_in(view, column)
             if known is not None:
                 assert listing.value(at, column) == known, column
+        plain = [column for column in listing.columns() if "." not in column and column not in UNSEEN]
+        brief = listing.brief(plain)(at)
+        assert brief == {column: view[column] for column in plain}
+        assert list(brief) == plain
+    for costly in (["name", "no such column"], ["name", "message_stats.publish"], list(UNSEEN)):
+        assert listing.brief(costly) is None
 
 
 def test_a_column_is_found_by_a_dotted_name_and_is_none_where_there_is_none() -> None:

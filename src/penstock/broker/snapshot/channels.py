@@ -100,16 +100,18 @@ class ChannelListing(Things[Channel]):
     def user(self, at: int) -> str:
         return self.things[at].peer.user
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        channel = self.things[at]
-        return None if channel.state == CLOSED else channel_view(channel)
+    def is_there(self, thing: Channel) -> bool:
+        return thing.state != CLOSED
+
+    def view_of(self, thing: Channel) -> dict[str, Json]:
+        return channel_view(thing)
 
     def columns(self) -> Mapping[str, Callable[[Channel], Json]]:
         return COLUMNS
 
     def counters(self, at: int) -> tuple[int, ...]:
         channel = self.things[at]
-        return () if channel.state == CLOSED else channel_counts(channel)
+        return channel_counts(channel) if self.is_there(channel) else ()
 
 
 def open_channels(
@@ -179,9 +181,11 @@ class ConsumerListing(Things[Consumer]):
     def vhost(self, at: int) -> str:
         return self.things[at].queue.vhost_name
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        consumer = self.things[at]
-        return consumer_view(consumer) if consumer.active else None
+    def is_there(self, thing: Consumer) -> bool:
+        return thing.active
+
+    def view_of(self, thing: Consumer) -> dict[str, Json]:
+        return consumer_view(thing)
 
     def columns(self) -> Mapping[str, Callable[[Consumer], Json]]:
         return CONSUMER_COLUMNS

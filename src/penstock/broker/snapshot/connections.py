@@ -76,16 +76,18 @@ class ConnectionListing(Things[Peer]):
     def user(self, at: int) -> str:
         return self.things[at].user
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        peer = self.things[at]
-        return connection_view(peer) if peer in self.broker.peers else None
+    def is_there(self, thing: Peer) -> bool:
+        return thing in self.broker.peers
+
+    def view_of(self, thing: Peer) -> dict[str, Json]:
+        return connection_view(thing)
 
     def columns(self) -> Mapping[str, Callable[[Peer], Json]]:
         return COLUMNS
 
     def counters(self, at: int) -> tuple[int, ...]:
         peer = self.things[at]
-        return peer.octets() if peer in self.broker.peers else ()
+        return peer.octets() if self.is_there(peer) else ()
 
 
 def list_connections(

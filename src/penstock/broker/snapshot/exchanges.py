@@ -80,19 +80,19 @@ class ExchangeListing(Things[Place]):
     def vhost(self, at: int) -> str:
         return self.things[at][0].name
 
-    def _is_there(self, at: int) -> bool:
-        vhost, exchange = self.things[at]
+    def is_there(self, thing: Place) -> bool:
+        vhost, exchange = thing
         return vhost.exchanges.get(exchange.name) is exchange
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        return exchange_view(*self.things[at]) if self._is_there(at) else None
+    def view_of(self, thing: Place) -> dict[str, Json]:
+        return exchange_view(*thing)
 
     def columns(self) -> Mapping[str, Callable[[Place], Json]]:
         return COLUMNS
 
     def counters(self, at: int) -> tuple[int, ...]:
         exchange = self.things[at][1]
-        return (exchange.publish_in, exchange.publish_out) if self._is_there(at) else ()
+        return (exchange.publish_in, exchange.publish_out) if self.is_there(self.things[at]) else ()
 
 
 def list_exchanges(broker: Broker, vhost: str | None = None, among: Container[str] | None = None) -> ExchangeListing:
@@ -175,9 +175,11 @@ class BindingListing(Things[Pair]):
     def vhost(self, at: int) -> str:
         return self.things[at][0].name
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        bound = Bound(*self.things[at])
-        return bound.view() if bound.is_there() else None
+    def is_there(self, thing: Pair) -> bool:
+        return Bound(*thing).is_there()
+
+    def view_of(self, thing: Pair) -> dict[str, Json]:
+        return Bound(*thing).view()
 
     def columns(self) -> Mapping[str, Callable[[Pair], Json]]:
         return BINDING_COLUMNS

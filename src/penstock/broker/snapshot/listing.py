@@ -8,7 +8,7 @@ Not here: what a view has in it (queues.py, exchanges.py, connections.py, channe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import ClassVar, Final, Generic, TypeVar
 
 from penstock.broker.broker import Broker
@@ -21,6 +21,8 @@ BINDINGS: Final = "bindings"
 CONNECTIONS: Final = "connections"
 CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
+
+UNSEEN: Final = ("blocked", "blocks")  # columns for metrics, which no view has
 
 Thing = TypeVar("Thing")
 
@@ -52,6 +54,10 @@ class Listing(ABC):
     def values(self, column: str, begin: int, end: int) -> list[Json]:
         """The same of those from `begin` up to `end`: much cheaper than as many calls of `value`."""
 
+    def brief(self, columns: Sequence[str]) -> Callable[[int], dict[str, Json] | None] | None:
+        """What makes views with these columns only; None: they cost as much as whole ones."""
+        return None
+
     def counters(self, at: int) -> tuple[int, ...]:
         """In the order of COUNTERS; empty if it is gone meanwhile."""
         return ()
@@ -82,9 +88,33 @@ class Things(Listing, Generic[Thing]):
             return list(map(cheap, self.things[begin:end]))
         return [value_in(self.view(at), column) for at in range(begin, min(end, len(self.things)))]
 
+    def view(self, at: int) -> dict[str, Json] | None:
+        thing = self.things[at]
+        return self.view_of(thing) if self.is_there(thing) else None
+
+    def brief(self, columns: Sequence[str]) -> Callable[[int], dict[str, Json] | None] | None:
+        cheap = self.columns()
+        if not all(column in cheap and "." not in column and column not in UNSEEN for column in columns):
+            return None
+        wanted = [(column, cheap[column]) for column in columns]
+        things, is_there = self.things, self.is_there
+
+        def made(at: int) -> dict[str, Json] | None:
+            thing = things[at]
+            return {column: read(thing) for column, read in wanted} if is_there(thing) else None
+
+        return made
+
     @abstractmethod
     def columns(self) -> Mapping[str, Callable[[Thing], Json]]:
         """Those that cost no view."""
+
+    @abstractmethod
+    def is_there(self, thing: Thing) -> bool:
+        """Not gone meanwhile."""
+
+    @abstractmethod
+    def view_of(self, thing: Thing) -> dict[str, Json]: ...
 
 
 def value_in(view: dict[str, Json] | None, column: str) -> Json:

@@ -258,16 +258,18 @@ class QueueListing(Things[Queue]):
     def vhost(self, at: int) -> str:
         return self.things[at].vhost_name
 
-    def view(self, at: int) -> dict[str, Json] | None:
-        queue = self.things[at]
-        return None if queue.deleted else queue_view(self.broker, queue)
+    def is_there(self, thing: Queue) -> bool:
+        return not thing.deleted
+
+    def view_of(self, thing: Queue) -> dict[str, Json]:
+        return queue_view(self.broker, thing)
 
     def columns(self) -> Mapping[str, Callable[[Queue], Json]]:
         return COLUMNS
 
     def counters(self, at: int) -> tuple[int, ...]:
         queue = self.things[at]
-        return () if queue.deleted else (*queue_counts(queue), queue.count(), len(queue.unacked))
+        return (*queue_counts(queue), queue.count(), len(queue.unacked)) if self.is_there(queue) else ()
 
 
 def list_queues(broker: Broker, vhost: str | None = None, among: Container[str] | None = None) -> QueueListing:

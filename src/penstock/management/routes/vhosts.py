@@ -45,6 +45,9 @@ class _Vhosts:
         except AdminError:
             return None
 
+    def brief(self, columns: tuple[str, ...]) -> None:
+        """They are few."""
+
 
 async def list_vhosts(api: Api, request: Request, caller: Caller) -> Response:
     sight = api.sight(caller)
