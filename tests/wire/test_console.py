@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import pika
@@ -16,10 +18,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import commands
+from penstock.console.site import Site, row
+from penstock.console.top import number
 from tests.wire.live import ServeProcess
+from tests.wire.overloads import CONNECTION, QUEUE, Overload, bystander, overload
+from tests.wire.raw import RawClient
 from tests.wire.waiting import wait_until
 
 Command = Callable[..., Result]
+
+CALM = "calm"
 
 
 @pytest.fixture(scope="module")
@@ -188,25 +196,146 @@ def test_a_wrong_password_or_a_user_without_a_tag_is_one_line(run: Command, url:
     assert "no answer" in refused(run("why", at="http://127.0.0.1:1"), code=2)
 
 
-def test_top_runs_in_a_terminal_and_ends_by_a_key(run: Command, url: str):
+# From here on one publisher is held back and another is not.
+
+
+@pytest.fixture(scope="module")
+def overloaded(process: ServeProcess, url: str) -> Iterator[Overload]:
+    management = url.replace("guest:guest@", "")
+    with bystander(process.port, CALM, CALM), overload("queue", process.port, management) as one:
+        yield one
+
+
+def test_why_tells_who_is_held_back_from_who_is_not_and_from_who_is_not_there(
+    run: Command, process: ServeProcess, overloaded: Overload
+):
+    wait_until(lambda: run("why", CONNECTION).exit_code == 1, what=f"a verdict on {CONNECTION}")
+    held = run("why", CONNECTION)
+    assert (held.exit_code, held.stderr) == (1, "")
+    assert re.search(
+        rf"^{CONNECTION} is held back by queue `{QUEUE}`, .* of the last minute", held.stdout, re.MULTILINE
+    )
+    assert f"chain: connection {CONNECTION} waits for channel {CONNECTION} (1) waits for queue {QUEUE}\n" in held.stdout
+    assert run("why").exit_code == run("why", "guest").exit_code == run("why", f"queue {QUEUE}").exit_code == 1
+    assert done(run("why", CALM)) == f"Nothing with '{CALM}' in it is held back.\n"
+    assert json.loads(done(run("why", CALM, "--json"))) == {"blocked": False, "verdicts": []}
+    with RawClient(process.port).handshake(name="silent"):
+        assert done(run("why", "silent")) == "Nothing with 'silent' in it is held back.\n"
+    for unknown in (("why", "ordres-api"), ("why", "ordres-api", "--json")):
+        assert "no connection, user or queue has 'ordres-api' in its name" in refused(run(*unknown), code=2)
+
+
+def test_top_has_those_that_were_blocked_most_first_with_their_share(run: Command, overloaded: Overload):
+    def blocked_first() -> list[Cells]:
+        found = table(done(run("top", "--once", "--interval", "0.2")))
+        return found if found and share(found[0]) > 0 and found[0]["now"] else []
+
+    found = wait_until(blocked_first, what="a stage that is blocked, and was so for a hundredth of a minute")
+    waits = {f"connection {CONNECTION}": f"channel {CONNECTION} (1)", f"channel {CONNECTION} (1)": f"queue {QUEUE}"}
+    assert found[0]["waits for"] == waits[found[0]["stage"]]
+    assert sorted(map(share, found), reverse=True) == list(map(share, found))
+    assert {f"connection {CALM}", f"queue {QUEUE}"} <= {one["stage"] for one in found[2:]}
+
+
+def test_top_in_a_terminal_sorts_stops_goes_on_and_ends_by_its_keys(run: Command, url: str, overloaded: Overload):
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not here: penstock top is not seen in a terminal")
-    session = f"penstock-top-{os.getpid()}"
-    command = f"PENSTOCK_URL={url} {sys.executable} -m penstock top --interval 0.2; echo ended"
-    subprocess.run(["tmux", "new-session", "-d", "-s", session, "-x", "140", "-y", "30", command + "; cat"], check=True)
-    try:
-        _seen(session, "connections held back")
-        subprocess.run(["tmux", "send-keys", "-t", session, "q"], check=True)
-        _seen(session, "ended")
-    finally:
-        subprocess.run(["tmux", "kill-session", "-t", session], check=False)
+    with Terminal(f"PENSTOCK_URL={url} {sys.executable} -m penstock top --interval 0.2; echo ended") as terminal:
+        terminal.wait(lambda shown: is_sorted(shown, "1m") and share(table(shown)[0]) > 0, "the most blocked first")
+        for key, column in (("m", "mailbox"), ("r", "rate/s"), ("b", "1m")):
+            terminal.press("n")
+            terminal.wait(lambda shown: names(shown) == sorted(names(shown)), "sorted by name")
+            terminal.press(key)
+            terminal.wait(partial(is_sorted, column=column), f"sorted by {column}")
+        terminal.press("Space")
+        terminal.wait(lambda shown: "[stopped]" in shown, "that it has stopped")
+        let_go_on(url, 0.3)  # until all of it is drawn
+        stopped = terminal.shown()
+        let_go_on(url, 1.5)
+        assert terminal.shown() == stopped, "although blocks got older"
+        terminal.press("Space")
+        terminal.wait(lambda shown: "[stopped]" not in shown and table(shown) != table(stopped), "another picture")
+        terminal.press("q")
+        terminal.wait(lambda shown: "ended" in shown, "the end")
 
 
-def _seen(session: str, text: str) -> None:
-    def screen() -> bool:
-        shown = subprocess.run(
-            ["tmux", "capture-pane", "-p", "-t", session], capture_output=True, text=True, check=True
-        )
-        return text in shown.stdout
+Cells = dict[str, str]
 
-    wait_until(screen, what=f"{text!r} on the screen")
+
+def table(shown: str) -> list[Cells]:
+    """The rows of top, by the heads of their columns; empty if there are none on the screen, or half of them."""
+    lines = shown.splitlines()
+    starts = [at for at, line in enumerate(lines) if line.startswith("stage ")]
+    if not starts:
+        return []
+    head, *rest = lines[starts[0] :]
+    ends = [(one[0], one.end()) for one in re.finditer(r"\S+", head.partition("waits for")[0])]  # flush right
+    found = []
+    for line in takewhile(str.strip, rest):
+        cells = {"waits for": line[head.index("waits for") :].strip()}
+        cells["stage"], _, numbers = line.partition("   ")
+        begin = len(line) - len(numbers)
+        for name, end in ends[1:]:
+            cells[name] = line[begin:end].strip()
+            begin = end
+        found.append(cells)
+    return found if all(re.fullmatch(r"\d+%", one["1m"]) for one in found) else []
+
+
+def share(cells: Cells) -> int:
+    return int(cells["1m"].removesuffix("%"))
+
+
+def names(shown: str) -> list[str]:
+    return [one["stage"] for one in table(shown)]
+
+
+def is_sorted(shown: str, column: str) -> bool:
+    """By this column, the greatest first, and not by name."""
+    values = [int("0" + re.sub(r"\D", "", one[column])) for one in table(shown)]
+    return values == sorted(values, reverse=True) and names(shown) != sorted(names(shown))
+
+
+def let_go_on(url: str, seconds: float) -> None:
+    """Until so much later by the broker's own clock."""
+
+    def now_s() -> float:
+        return number(row(Site(url).get("flow")).get("at_ns")) / 1e9
+
+    until_s = now_s() + seconds
+    wait_until(lambda: now_s() > until_s, what="the broker to go on")
+
+
+class Terminal:
+    """A command in tmux, as on a screen of 140 by 30."""
+
+    def __init__(self, command: str) -> None:
+        self._session = f"penstock-top-{os.getpid()}"
+        self._command = command
+
+    def __enter__(self) -> Terminal:
+        # Some shells inherit the size of no terminal at all, and programs believe them more than the terminal.
+        command = f"unset COLUMNS LINES; {self._command}; cat"
+        self._tmux("new-session", "-d", "-s", self._session, "-x", "140", "-y", "30", command)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        subprocess.run(["tmux", "kill-session", "-t", self._session], check=False)
+
+    def press(self, key: str) -> None:
+        self._tmux("send-keys", "-t", self._session, key)
+
+    def shown(self) -> str:
+        return self._tmux("capture-pane", "-p", "-t", self._session)
+
+    def wait(self, is_right: Callable[[str], bool], what: str) -> str:
+        """Until the screen is so; the screen."""
+
+        def screen() -> str:
+            shown = self.shown()
+            return shown if is_right(shown) else ""
+
+        return wait_until(screen, what=f"on the screen: {what}")
+
+    def _tmux(self, *words: str) -> str:
+        return subprocess.run(["tmux", *words], capture_output=True, text=True, check=True).stdout

@@ -1,6 +1,6 @@
 """`penstock why`: what holds connections back, since when, and what helps. The verdicts of GET /api/flow.
 
-Exit code: 0 nothing is held back, 1 something is, 2 it could not be told.
+Exit code: 0 nothing is held back, 1 something is, 2 it could not be told: no answer, or nothing has the given name.
 Not here: how a verdict is found (flow/), the live view (top.py).
 """
 
@@ -13,10 +13,23 @@ import typer
 
 from penstock.console.label import labels
 from penstock.console.picture import printable
-from penstock.console.site import DEFAULT_URL, Json, JsonOption, Row, Saying, Site, UrlOption, row, rows
+from penstock.console.site import (
+    DEFAULT_URL,
+    Answers,
+    Json,
+    JsonOption,
+    Row,
+    Saying,
+    Site,
+    SiteError,
+    UrlOption,
+    row,
+    rows,
+)
 
 HELD: Final = 1
 UNKNOWN: Final = 2
+ENDS: Final = ("store", "alarm memory", "alarm disk", "alarm store")  # of chains, that are there or may come any time
 
 
 def why(
@@ -24,10 +37,13 @@ def why(
     url: UrlOption = DEFAULT_URL,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what blocks what: one verdict per connection that is held back. Exit code 0: none; 1: some; 2: no answer."""
+    """Say what blocks what: one verdict per connection that is held back. Exit code 0: none; 1: some; 2: unknown."""
     with Saying("why", UNKNOWN):
-        flow = row(Site(url).get("flow"))
+        site = Site(url)
+        flow = row(site.get("flow"))
         verdicts = [one for one in rows(flow.get("verdicts")) if name is None or concerns(one, name)]
+        if name is not None and not verdicts and not is_known(site, flow, name):
+            raise SiteError(f"no connection, user or queue has '{name}' in its name")  # mistyped, it is not all right
     if as_json:
         print(json.dumps({"blocked": bool(verdicts), "verdicts": verdicts}, indent=2, ensure_ascii=False))
     else:
@@ -65,4 +81,20 @@ def _knob(knob: Row) -> str:
 def concerns(verdict: Row, name: str) -> bool:
     chain = verdict.get("chain")
     words: list[Json] = [verdict.get(key) for key in ("name", "connection", "user", "bottleneck")]
-    return any(name in str(word) for word in words + (chain if isinstance(chain, list) else []))
+    return _in_any(name, words + (chain if isinstance(chain, list) else []))
+
+
+def is_known(site: Answers, flow: Row, name: str) -> bool:
+    """Whether a verdict could have this in it. `flow` has only stages that did something within the last minute."""
+    stages = rows(flow.get("stages"))
+    if _in_any(name, [*ENDS, *(stage.get(key) for stage in stages for key in ("id", "name", "client_name", "user"))]):
+        return True
+    connections = rows(site.get("connections", columns="name,user,user_provided_name"))
+    if _in_any(name.removeprefix("connection "), [word for one in connections for word in one.values()]):
+        return True
+    bare = name.removeprefix("consumers of ").removeprefix("queue ").rpartition("/")[2]  # without its vhost
+    return bool(row(site.get("queues", page="1", page_size="1", name=bare, columns="name")).get("filtered_count"))
+
+
+def _in_any(name: str, words: list[Json]) -> bool:
+    return any(isinstance(word, str) and name in word for word in words)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.console.label import labels
-from penstock.console.site import Row
-from penstock.console.why import concerns, told
+from penstock.console.site import Json, Row
+from penstock.console.why import concerns, is_known, told
 
 VERDICT: Row = {
     "connection": "127.0.0.1:50000 -> 127.0.0.1:5672",
@@ -70,3 +72,39 @@ def test_alarms_come_first_and_several_connections_are_counted():
     ).splitlines()
     assert said[0] == "alarm: memory: low on memory: 2 MB used of 1 MB"
     assert said[1] == "2 connections are held back."
+
+
+class Silent:
+    """A broker with one connection and one queue that have done nothing for long."""
+
+    def get(self, *path: str, **query: str) -> Json:
+        if path == ("connections",):
+            return [{"name": "10.0.0.5:1 -> 10.0.0.1:5672", "user": "ann", "user_provided_name": "billing"}]
+        assert path == ("queues",)
+        return {"filtered_count": int(query["name"] in "invoices")}
+
+
+FLOW: Row = {"stages": [{"id": "queue orders", "name": "orders", "user": None}, {"id": "store", "name": "store"}]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "orders",
+        "queue orders",
+        "store",
+        "memory",
+        "bill",
+        "ann",
+        "connection 10.0.0.5",
+        "invoices",
+        "queue shop/invoices",
+    ],
+)
+def test_a_name_is_known_whether_it_did_something_lately_or_not(name: str):
+    assert is_known(Silent(), FLOW, name)
+
+
+@pytest.mark.parametrize("name", ["ordrs", "None", "bob", "queue billing", "10.0.0.6"])
+def test_a_mistyped_name_is_not_known(name: str):
+    assert not is_known(Silent(), FLOW, name)
