@@ -39,7 +39,7 @@ from penstock.amqp.table import Table
 from penstock.client.connection import ClientError
 from penstock.client.uri import parse_uri
 from penstock.flow.twin import Consumers, Load, Outcome, Plant, Publishers, Settings, fit, simulate, tune
-from penstock.flow.twin.clients import block_of
+from penstock.flow.twin.clients import METHOD_BYTES, block_of
 from penstock.perf.block import NotADelivery, block
 from penstock.perf.load import Consumer, LoadError, Publisher
 from penstock.perf.site import Site
@@ -52,6 +52,8 @@ BODY_BYTES = 100
 NEAR = 0.2
 SMALL_HELD = 1000  # messages
 LEAD_MAX = 100_000  # perf/load.py
+TUNE_S = 2.0  # simulated, for each try: a p99 of few messages needs more time than the throughput of many
+FLOODED = 10_000  # messages in the kernel: more are not on their way, but wait because it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,7 @@ def predicted(
     throughput = statistics.median(one.throughput for one in measured[0])
     cpu_us = statistics.median(one.cpu_us for one in measured[0])
     p99_ms = statistics.median(one.p99_ms for one in measured[0])
-    plant = tune(plant, load, settings[0], throughput, cpu_us, p99_ms=p99_ms)
+    plant = tune(plant, load, settings[0], throughput, cpu_us, seconds=TUNE_S, p99_ms=p99_ms)
     lines = [
         Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=3.0), group)
         for setting, group in zip(settings, measured, strict=True)
@@ -315,7 +317,11 @@ def fitted(scenario: Scenario, events: Sequence[dict[str, Any]], measured: Seque
     resources = [row for row in rows if row["type"] == "resources"]
     if not any("wait_us" in row for row in resources):
         resources = [row for one in measured for row in one.sched]
-    return fit(samples, syncs, resources, settings=scenario.faults, body_bytes=BODY_BYTES)
+    plant = fit(samples, syncs, resources, settings=scenario.faults, body_bytes=BODY_BYTES)
+    in_kernel = max(count for one in measured for count in one.in_kernel)
+    if in_kernel < FLOODED:
+        return plant
+    return replace(plant, socket_bytes=round(in_kernel * (BODY_BYTES + FRAMING_BYTES + METHOD_BYTES)))
 
 
 def measure(

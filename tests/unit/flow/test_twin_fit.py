@@ -13,7 +13,7 @@ from penstock.flow.twin.fit import intervals, solve, sync_quantiles
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Consumers, Settings
 from penstock.flow.twin.stages import FRAMING_BYTES
-from penstock.flow.twin.tune import NAP_MAX_US
+from penstock.flow.twin.tune import NAP_MAX_US, hurried
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 PLANT = Plant()
@@ -52,7 +52,7 @@ def worked(turn_us: float, message_us: float, batches: Sequence[tuple[int, int]]
 
 
 def test_seconds_with_different_batches_tell_turns_from_messages() -> None:
-    batches = [(100, 40_000), (2000, 40_000), (500, 90_000), (5000, 50_000)]
+    batches = [(100, 40_000), (2000, 40_000), (500, 90_000), (5000, 50_000)] * 10
     plant = fit(rows("channel", worked(21.0, 0.33, batches)))
     assert plant.channel.turn_us == pytest.approx(21.0, rel=0.1)
     assert plant.channel.message_us == pytest.approx(0.33, rel=0.1)
@@ -123,11 +123,10 @@ def test_what_samples_do_not_tell_is_the_rest_of_the_cpu_time() -> None:
 
 
 def test_time_without_a_core_is_not_work_but_is_known() -> None:
-    samples = rows("channel", worked(40.0, 2.0, [(100, 10_000), (900, 10_000)]))
-    end = START + timedelta(seconds=2)
+    samples = rows("channel", worked(40.0, 2.0, [(100, 10_000), (900, 10_000)] * 10))
     resources: list[Row] = [
-        {"at": START, "cpu_us": 0, "wait_us": 0, "waits": 0},
-        {"at": end, "cpu_us": 500_000, "wait_us": 500_000, "waits": 250},
+        {"at": START + timedelta(seconds=2 * at), "cpu_us": at * 500_000, "wait_us": at * 500_000, "waits": at * 250}
+        for at in range(11)
     ]
     plant = fit(samples, resources=resources)
     assert 1.0 <= plant.channel.message_us < 2.0  # a part of what the clock on the wall says
@@ -240,8 +239,43 @@ def test_latencies_that_are_more_uneven_than_the_broker_makes_them_are_clients_t
     seen = simulate(plant, LOAD, Settings(), 0.6)
     assert seen.p99_ms == pytest.approx(1.4 * usual.p99_ms, rel=0.15)
     assert seen.throughput == pytest.approx(usual.throughput, rel=0.1)
-    # And no wait for a core is as long as this.
-    assert tune(PLANT, LOAD, Settings(), usual.throughput, p99_ms=1e6).nap_us <= NAP_MAX_US
+    assert 0 < plant.nap_us <= NAP_MAX_US
+
+
+def test_what_no_wait_for_a_core_explains_is_not_put_down_to_one() -> None:
+    usual = simulate(PLANT, LOAD, Settings(), 0.6)
+    assert tune(PLANT, LOAD, Settings(), usual.throughput, p99_ms=1e6) == PLANT
+    # With a backlog the age of a message is that of the backlog, however late a client wakes now and then.
+    behind = Load(
+        Publishers(lead_max=20_000), Consumers(message_us=20.0, chunk=10, wake=10, ack_batch=10, prefetch=100)
+    )
+    late = simulate(PLANT, behind, Settings(), 0.6)
+    assert tune(PLANT, behind, Settings(), late.throughput, p99_ms=1.2 * late.p99_ms).nap_us == 0
+
+
+def test_a_load_faster_than_the_twin_has_clients_that_work_and_wake_sooner() -> None:
+    load = Load(Publishers(lead_max=50_000), Consumers(message_us=1.0, prefetch=1000))
+    quick = simulate(hurried(PLANT, 0.3), load, Settings(), 0.6)
+    assert quick.throughput > 1.1 * simulate(PLANT, load, Settings(), 0.6).throughput
+    plant = tune(PLANT, load, Settings(), quick.throughput)
+    assert 0.2 < plant.client < 0.4
+    assert plant.wake_us == pytest.approx(PLANT.wake_us * plant.client)
+    assert simulate(plant, load, Settings(), 0.6).throughput == pytest.approx(quick.throughput, rel=0.05)
+
+
+def test_latencies_shorter_than_the_twins_are_those_of_clients_that_wake_sooner() -> None:
+    calm = Load(Publishers(rate=2000, block=10), Consumers(message_us=100.0, chunk=10, wake=10, ack_batch=10))
+    usual, quick = (simulate(one, calm, Settings(), 2.0) for one in (PLANT, hurried(PLANT, 0.3)))
+    assert quick.p99_ms < 0.9 * usual.p99_ms
+    plant = tune(PLANT, calm, Settings(), 2000, seconds=2.0, p99_ms=quick.p99_ms)
+    assert simulate(plant, calm, Settings(), 2.0).p99_ms == pytest.approx(quick.p99_ms, rel=0.05)
+    assert plant.wake_us < 0.5 * PLANT.wake_us
+
+
+def test_what_a_sleeping_consumer_takes_is_not_hurried() -> None:
+    asleep = Load(Publishers(lead_max=5000), Consumers(message_us=100.0, chunk=10, wake=10, ack_batch=10, prefetch=100))
+    usual, quick = (simulate(one, asleep, Settings(), 1.0) for one in (PLANT, hurried(PLANT, 0.1)))
+    assert quick.throughput == pytest.approx(usual.throughput, rel=0.1)
 
 
 def test_clients_are_not_tuned_to_a_p99_that_the_twin_has_without_them() -> None:

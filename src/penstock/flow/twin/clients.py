@@ -163,7 +163,7 @@ class PublisherClient:
         self.buffered += block
         self.lane.sent.append((self.sent, self._waits_since_us))
         began_us, self._waits_since_us = self._waits_since_us, -1.0
-        after_us = now_us + load.call_us + block * load.send_us
+        after_us = now_us + plant.client * (load.call_us + block * load.send_us)
         if load.rate:
             after_us = max(after_us, began_us + block * 1e6 / load.rate)
         self.machine.at(after_us, self.send)
@@ -248,11 +248,13 @@ class ConsumerClient:
     __slots__ = (
         "_acks_due",
         "_busy",
+        "_call_us",
         "_here",
         "_here_count",
         "_idle_at",
         "_inbox",
         "_load",
+        "_message_us",
         "_out",
         "_prefetch",
         "acks",
@@ -276,6 +278,9 @@ class ConsumerClient:
         self.received = 0
         self._load = load
         self._prefetch = prefetch
+        client = machine.plant.client
+        self._call_us = load.call_us * client
+        self._message_us = load.message_us * (1.0 if load.chunk else client)
         self._out: list[tuple[int, Lane | None]] = []  # in the outbox
         self._here: deque[tuple[int, Lane | None]] = deque()  # in the kernel, for the client
         self._here_count = 0
@@ -357,7 +362,7 @@ class ConsumerClient:
                 lane.delivered[self.queue].ended(part, now_us)
         if was_stuffed and not self.acks:
             self.machine.post(now_us, self.queue.wake)
-        took_us = self._load.call_us + count * self._load.message_us
+        took_us = self._call_us + count * self._message_us
         self.machine.at(now_us + took_us, lambda when_us: self._done(count, when_us))
 
     def _done(self, count: int, now_us: float) -> None:

@@ -23,7 +23,7 @@ from penstock.flow.twin.stages import FRAMING_BYTES
 
 Row = Mapping[str, object]
 
-PULL: Final = 0.02  # of the prior, against one second's weight for each unit of it
+PULL: Final = 0.04  # of the prior: a few seconds with different batches weigh as much
 SAMPLED: Final = ("connection", "channel", "queue")  # kinds whose samples tell of the broker's thread
 SWITCH_US: Final = 25.0  # waits for a core this short, on average, are the kernel's way to a thread that was woken
 LITTLE: Final = 0.1  # of what the prior says: less was hardly measured
@@ -370,7 +370,6 @@ def solve(rows: Sequence[Sequence[float]], goals: Sequence[float], prior: Sequen
     units = [[x * unit for x, unit in zip(row, scaled, strict=True)] for row in rows]
     # Errors as a part of what was measured; where next to nothing was (few turns, none of them timed), of the prior.
     weights = [1.0 / max(goal, LITTLE * sum(row), 1e-9) for goal, row in zip(goals, units, strict=True)]
-    pull = PULL * len(rows) ** 0.5
     free = list(range(size))
     factors = [0.0] * size
     while free:
@@ -379,8 +378,8 @@ def solve(rows: Sequence[Sequence[float]], goals: Sequence[float], prior: Sequen
         ]
         right = [sum(w * u[i] * w * goal for u, w, goal in zip(units, weights, goals, strict=True)) for i in free]
         for at in range(len(free)):
-            matrix[at][at] += pull
-            right[at] += pull
+            matrix[at][at] += PULL
+            right[at] += PULL
         answer = _eliminate(matrix, right)
         for at, i in enumerate(free):
             factors[i] = answer[at]

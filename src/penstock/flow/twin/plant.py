@@ -30,9 +30,9 @@ class Cost:
 class Plant:
     """The broker and its machine. The defaults are those of Python 3.11, interpreted, on a core of a cloud server."""
 
-    read: Cost = Cost(12.0, 0.25)  # a read from a socket, decoded and given to the reader
-    reader: Cost = Cost(6.0, 0.03)  # a turn of the reader: parked publishes are sent on
-    channel: Cost = Cost(8.0, 0.05)  # publishes routed and cast
+    read: Cost = Cost(21.0, 0.24)  # a read from a socket, decoded and given to the reader
+    reader: Cost = Cost(10.5, 0.028)  # a turn of the reader: parked publishes are sent on
+    channel: Cost = Cost(12.0, 0.03)  # publishes routed and cast
     queue: Cost = Cost(7.0, 0.05)  # arrivals taken
     deliver: Cost = Cost(11.0, 0.14)  # dispatched and made frames
     ack: Cost = Cost(6.0, 0.11)  # acks looked up by the channel
@@ -49,6 +49,7 @@ class Plant:
     stolen: float = 0.0  # microseconds that the broker waits for a core, for each that it works
     steal_us: float = 1000.0  # and how long such a wait is, on average
     nap_us: float = 0.0  # how long a client's wait for a core is, if that is longer: others than the broker are there
+    client: float = 1.0  # how long clients' own work takes, as a part of what the load says
     wake_us: float = 40.0  # until a thread that slept, of the broker or of a client, runs
     timer_us: float = 1000.0  # the event loop's timers know no less
 
@@ -91,7 +92,7 @@ class Consumers:
     """Some clients that consume alike, each on a connection and channel of its own."""
 
     count: int = 1
-    message_us: float = 0.25  # of the client's own time, per message
+    message_us: float = 0.25  # of the client's own time, per message: CPU time, or if it takes chunks, whatever it does
     call_us: float = 20.0  # and each time it wakes
     acks: bool = True
     ack_batch: int = 100
