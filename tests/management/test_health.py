@@ -29,6 +29,8 @@ def test_without_an_alarm_all_is_well(web: Web) -> None:
     for path in ("alarms", "local-alarms", "virtual-hosts", "node-is-quorum-critical", "node-is-mirror-sync-critical"):
         assert web.get(CHECKS + path)["status"] == "ok"
     assert web.get("/health/ready") == {"status": "ok"}
+    assert web.get("healthchecks/node") == {"status": "ok"}
+    assert web.ask("GET", "healthchecks/node/rabbit@elsewhere").status == 404
     assert web.get("aliveness-test/%2F") == {"status": "ok"}
 
 
@@ -49,6 +51,7 @@ def test_an_alarm_that_blocks_publishers_is_told_by_every_check_that_is_about_it
     ready = web.ask("GET", "/health/ready")
     assert (ready.status, ready.json["status"]) == (503, "failed")
     assert ready.reason.startswith("publishers are blocked: ")
+    assert web.get("healthchecks/node")["status"] == "failed"
     assert web.ask("GET", "aliveness-test/%2F").status == 503
     assert web.get(CHECKS + "virtual-hosts") == {"status": "ok"}
     assert web.get("/health/live") == {"status": "ok"}

@@ -49,7 +49,7 @@ SAFE: Final = ("GET", "HEAD", "OPTIONS")  # change nothing
 ALWAYS: Final = [
     (name.lower().encode(), value.encode()) for name, value in {**assets.HEADERS, "Cache-Control": "no-store"}.items()
 ]
-REALM: Final = 'Basic realm="Penstock"'
+REALM: Final = 'Basic realm="RabbitMQ Management"'  # word for word: Perl's LWP has its passwords by realm
 
 ROUTES: Final[tuple[Route, ...]] = (
     *login.ROUTES,

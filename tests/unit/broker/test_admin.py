@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import pytest
 
@@ -148,6 +149,8 @@ def test_a_binding_is_found_and_taken_away_by_its_properties_key(
     assert shown is None or props_key == shown
     found = desk.admin.binding("/", "amq.topic", "q", "queue", props_key)
     assert (found["routing_key"], found["arguments"]) == (key, arguments)
+    # As it comes out of a path that a client has put it into as it stands.
+    assert desk.admin.binding("/", "amq.topic", "q", "queue", unquote_plus(props_key)) == found
     desk.admin.unbind("/", "amq.topic", "q", "queue", props_key)
     with pytest.raises(AdminError) as missing:
         desk.admin.unbind("/", "amq.topic", "q", "queue", props_key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import unquote_plus
 
 from penstock.amqp.close import PRECONDITION_FAILED, CloseChannel, CloseConnection
 from penstock.amqp.method import ExchangeDeclare, QueueDeclare
@@ -155,8 +156,13 @@ class Topology:
             self._vhost.unbind(source, self._destination(kind, destination), bound.key(), arguments)
 
     def binding(self, source: str, destination: str, kind: str, props_key: str) -> Bound:
-        for bound in bindings_of(self._vhost, source, kind, destination):
-            if properties_key(bound.key(), bound.binding) == props_key:
+        there = {
+            properties_key(one.key(), one.binding): one for one in bindings_of(self._vhost, source, kind, destination)
+        }
+        if props_key in there:
+            return there[props_key]
+        for told, bound in there.items():  # put into a path as it was told, it is unquoted; RabbitMQ takes that too
+            if unquote_plus(told) == props_key:
                 return bound
         raise AdminError(
             f"there is no binding '{props_key}' from '{source}' to {kind} '{destination}' in vhost "

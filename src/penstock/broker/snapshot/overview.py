@@ -145,7 +145,7 @@ def node(broker: Broker, vitals: Vitals | None, files: OpenFiles) -> dict[str, J
         "uptime": (now_ns - broker.started_ns) // 1_000_000,
         "processors": os.cpu_count() or 1,
         "run_queue": len(broker.scheduler.runnable),
-        "proc_used": len(broker.scheduler.runnable),
+        "proc_used": _stages(broker),
         "proc_total": 1_048_576,
         "fd_used": files.count(now_ns),
         "fd_total": files_max,
@@ -171,6 +171,12 @@ def node(broker: Broker, vitals: Vitals | None, files: OpenFiles) -> dict[str, J
         **_io(broker),
         **churn(broker),
     }
+
+
+def _stages(broker: Broker) -> int:
+    """What in RabbitMQ would be a process: connections, channels, queues, and the store."""
+    queues = sum(len(vhost.queues) for vhost in broker.vhosts.values())
+    return 1 + len(broker.peers) + len(broker.ack_timeout.channels) + queues
 
 
 def _io(broker: Broker) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from penstock.management.body import part
 from penstock.management.login import Caller
 from penstock.management.route import CHANGE, LOGIN, PUBLIC, Api, BadRequest, Handler, Route
 from penstock.management.routes.exchanges import published
-from penstock.management.routes.overview import node_name
+from penstock.management.routes.overview import node_name, node_of
 from penstock.management.routes.queues import got
 from penstock.management.schema import STRING, obj
 
@@ -113,6 +113,16 @@ async def certificates(api: Api, request: Request, caller: Caller) -> Response:
     return _failed("Certificates expiring", expired=expiring) if expiring else _ok()
 
 
+async def node_check(api: Api, request: Request, caller: Caller) -> Response:
+    """RabbitMQ's oldest check, which clients still ask for: 200 either way, and the truth in the body."""
+    if "node" in request.path_params:
+        node_of(api, request)
+    alarms = api.admin.alarms()
+    if not alarms:
+        return _ok()
+    return json_answer({"status": "failed", "reason": "; ".join(str(alarm["reason"]) for alarm in alarms)})
+
+
 async def aliveness(api: Api, request: Request, caller: Caller) -> Response:
     """A message through a queue of its own, as the caller; the queue stays, as in RabbitMQ."""
     vhost = part(request, "vhost")
@@ -147,6 +157,8 @@ ROUTES: Final = (
         certificates,
         "No certificate ends within so many days, weeks, months or years",
     ),
+    Route("GET", "/api/healthchecks/node", node_check, LOGIN, "No alarm is on; 200 if one is, too", answer=STATUS),
+    Route("GET", "/api/healthchecks/node/{node}", node_check, LOGIN, "The same", answer=STATUS),
     Route(
         "GET",
         "/api/aliveness-test/{vhost}",

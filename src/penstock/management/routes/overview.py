@@ -79,19 +79,21 @@ async def list_nodes(api: Api, request: Request, caller: Caller) -> Response:
 
 
 async def get_node(api: Api, request: Request, caller: Caller) -> Response:
-    return json_answer(pick(_node(api, request), columns_of(request)))
+    return json_answer(pick(node_of(api, request), columns_of(request)))
 
 
-def _node(api: Api, request: Request) -> dict[str, Json]:
-    node = api.admin.node()
-    if part(request, "node") != node["name"]:
-        raise missing(f"node '{part(request, 'node')}'")
+def node_of(api: Api, request: Request) -> dict[str, Json]:
+    """The node that the path names."""
+    node, name = api.admin.node(), part(request, "node")
+    # There are tools that write `rabbit@` themselves and only ask for the host.
+    if name not in (node["name"], f"rabbit@{str(node['name']).partition('@')[2]}"):
+        raise missing(f"node '{name}'")
     return node
 
 
 async def get_node_memory(api: Api, request: Request, caller: Caller) -> Response:
     """Python does not say what is used for what."""
-    used = _node(api, request)["mem_used"]
+    used = node_of(api, request)["mem_used"]
     return json_answer({"memory": {"total": {"rss": used, "allocated": used, "erlang": 0}, "strategy": "rss"}})
 
 
@@ -124,12 +126,12 @@ async def rebalance(api: Api, request: Request, caller: Caller) -> Response:
 async def reset(api: Api, request: Request, caller: Caller) -> Response:
     """RabbitMQ's database of statistics: there is none. Counters go on from where they are, as Prometheus wants it."""
     if "node" in request.path_params:
-        _node(api, request)
+        node_of(api, request)
     return Response(status_code=204)
 
 
 async def list_attempts(api: Api, request: Request, caller: Caller) -> Response:
-    _node(api, request)
+    node_of(api, request)
     counts = api.attempts.counts() if api.attempts is not None else {}
     return json_answer(
         [
@@ -145,7 +147,7 @@ async def list_attempts(api: Api, request: Request, caller: Caller) -> Response:
 
 
 async def reset_attempts(api: Api, request: Request, caller: Caller) -> Response:
-    _node(api, request)
+    node_of(api, request)
     if api.attempts is not None:
         api.attempts.reset()
     return Response(status_code=204)
