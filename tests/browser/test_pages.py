@@ -30,6 +30,16 @@ def field(page: Page, label: str):
     return dialog(page).get_by_label(re.compile(f"^{re.escape(label)}(,|$)"))
 
 
+def fact(page: Page, name: str):
+    """What stands beside this name in a list of facts."""
+    return page.locator(".facts > div").filter(has=page.locator("dt", has_text=re.compile(f"^{name}$"))).locator("dd")
+
+
+def tile(page: Page, name: str):
+    """The number below this name."""
+    return page.locator(".tiles > div").filter(has=page.locator("dt", has_text=re.compile(f"^{name}$"))).locator("dd")
+
+
 def confirm(page: Page, name: str) -> None:
     """The button of the dialog that is open; it closes when it is done."""
     dialog(page).get_by_role("button", name=name, exact=True).click()
@@ -140,6 +150,35 @@ def test_a_stream_is_created_and_shown_among_streams_alone(guest: Visit, site: S
     assert site.api("GET", "queues/%2F/readings")["arguments"]["x-max-age"] == "7D"
 
 
+def test_a_stream_is_published_to_shows_its_offsets_and_readers_and_is_deleted_by_clicking(guest: Visit, site: Site):
+    site.queue("meter", **{"x-queue-type": "stream"})
+    guest.expected = GONE
+    page = guest.page
+    guest.open("#/streams", "Streams")
+    page.get_by_role("link", name="meter").click()
+    expect(page.get_by_role("heading", level=1, name="Queue meter")).to_be_visible()
+    expect(fact(page, "Offsets")).to_have_text("0 up to 0")
+    press(page, "Publish")
+    field(page, "Body").fill("21.5")
+    confirm(page, "Publish")
+    expect(fact(page, "Offsets")).to_have_text("0 up to 1")
+    expect(tile(page, "Messages")).to_have_text(re.compile("^1"))
+    expect(tile(page, "Readers")).to_have_text("0")
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", site.port, heartbeat=0)) as client:
+        channel = client.channel()
+        channel.basic_qos(prefetch_count=10)
+        channel.basic_consume("meter", lambda *delivery: None, consumer_tag="wall-display")
+        page.evaluate("document.dispatchEvent(new CustomEvent('penstock:found'))")  # it asks now, not in some seconds
+        expect(tile(page, "Readers")).to_have_text("1")
+        expect(page.get_by_role("row").filter(has_text="wall-display")).to_contain_text("10")
+    press(page, "Delete")
+    confirm(page, "Delete")
+    expect(page.get_by_role("heading", level=1, name="Streams")).to_be_visible()
+    expect(page.get_by_role("link", name="penstock.events")).to_be_visible()
+    expect(page.get_by_role("link", name="meter")).to_have_count(0)
+    assert site.api("GET", "queues/%2F/meter") is None
+
+
 def test_a_user_gets_tags_permissions_and_a_new_password_by_clicking(guest: Visit, site: Site):
     guest.expected = GONE
     page = guest.page
@@ -160,6 +199,21 @@ def test_a_user_gets_tags_permissions_and_a_new_password_by_clicking(guest: Visi
     field(page, "New password").fill("second")
     confirm(page, "Change")
     assert site.api("GET", "whoami", user="ada:second")["tags"] == ["monitoring"]
+    expect(page.get_by_text("None: every routing key is allowed.")).to_be_visible()
+    press(page, "Topic permissions")
+    expect(field(page, "Exchange")).to_have_value("amq.topic")
+    field(page, "Write").fill("^sensor\\.")
+    field(page, "Read").fill("")
+    confirm(page, "Set")
+    expect(page.get_by_role("row").filter(has_text="amq.topic")).to_contain_text(
+        re.compile(r"\^sensor\\..*\(nothing\)")
+    )
+    (allowed,) = site.api("GET", "topic-permissions/%2F/ada")
+    assert (allowed["exchange"], allowed["write"], allowed["read"]) == ("amq.topic", "^sensor\\.", "")
+    press(page, "Clear topic permissions in /")
+    confirm(page, "Clear")
+    expect(page.get_by_text("None: every routing key is allowed.")).to_be_visible()
+    assert not site.api("GET", "topic-permissions/%2F/ada")
     press(page, "Clear permissions in /")
     confirm(page, "Clear")
     expect(page.get_by_text("None: this user can open no vhost.")).to_be_visible()
@@ -183,6 +237,29 @@ def test_a_policy_is_made_changed_and_deleted_by_clicking(guest: Visit, site: Si
     press(page, "Delete short")
     confirm(page, "Delete")
     assert site.api("GET", "policies/%2F/short") is None
+
+
+def test_an_operator_policy_is_made_changed_and_deleted_and_is_in_force_on_its_queues(guest: Visit, site: Site):
+    site.queue("capped")
+    page = guest.page
+    guest.open("#/policies", "Policies")
+    press(page, "New operator policy")
+    field(page, "Name").fill("cap")
+    field(page, "Pattern").fill("^capped$")
+    field(page, "Definition").fill('{"max-length": 9}')
+    confirm(page, "Apply")
+    press(page, "cap")
+    field(page, "Definition").fill('{"max-length": 8}')
+    confirm(page, "Apply")
+    assert site.api("GET", "operator-policies/%2F/cap")["definition"] == {"max-length": 8}
+    assert site.api("GET", "policies/%2F/cap") is None
+    guest.open("#/queues/%2F/capped", "Queue capped")
+    expect(fact(page, "Operator policy")).to_have_text("cap")
+    expect(fact(page, "Policy in force")).to_have_text("max-length: 8")
+    guest.open("#/policies", "Policies")
+    press(page, "Delete cap")
+    confirm(page, "Delete")
+    assert site.api("GET", "operator-policies/%2F/cap") is None
 
 
 def test_a_vhost_is_made_and_is_deleted_only_by_its_name(guest: Visit, site: Site):
@@ -277,16 +354,55 @@ def test_the_overview_draws_what_goes_through_the_broker(guest: Visit, site: Sit
     body = {"properties": {}, "routing_key": "seen", "payload": "x", "payload_encoding": "string"}
     page = guest.page
     guest.open("#/", "Overview")
+    before = site.api("GET", "overview")["queue_totals"]["messages_ready"]
+    expect(page.get_by_role("img", name=f"Messages in queues: Ready {before}, Unacked 0")).to_be_visible()
     for _ in range(3):
         site.api("POST", "exchanges/%2F/amq.default/publish", body)
-    drawing = page.get_by_role("img", name=re.compile("Messages in queues: Ready"))
+    expect(tile(page, "Ready")).to_have_text(str(before + 3))
+    expect(tile(page, "Published")).to_contain_text(re.compile(r"[1-9]\d* in all"))
+    drawing = page.get_by_role("img", name=re.compile(f"^Messages in queues: Ready {before + 3}, Unacked 0$"))
     expect(drawing).to_be_visible()
-    expect(drawing.locator("path.line").first).to_have_attribute("d", re.compile("L"))
-    for chart in ("Messages per second: Publ", "Memory: Used .*iB, Watermark .*iB", "Disk: Free .*iB, Low mark .*iB"):
+    # It rises by three at the end; what was published is a hill.
+    ready, published = heights(page, "Messages in queues"), heights(page, "Messages per second")
+    assert ready[-1] == max(ready) > ready[0], ready
+    assert max(published) > min(published) == 0, published
+    for chart in ("Memory: Used .*iB, Watermark .*iB", "Disk: Free .*iB, Low mark .*iB"):
         expect(page.get_by_role("img", name=re.compile(chart))).to_be_visible()
-    expect(page.locator(".tiles").get_by_text("in all").first).to_be_visible()
     press(page, "10 min")
     expect(page.get_by_role("button", name="10 min")).to_have_attribute("aria-pressed", "true")
+
+
+def heights(page: Page, chart: str) -> list[float]:
+    """Of the first line of a chart, from its floor on; as soon as it is not flat."""
+    first = f"""() => {{
+      const drawing = document.querySelector('svg.chart[aria-label^="{chart}"]');
+      const path = drawing?.querySelector("path.line")?.getAttribute("d") ?? "";
+      const floor = Number(drawing?.querySelector("line.grid")?.getAttribute("y1"));
+      const found = [...path.matchAll(/[ML]\\S+ (\\S+?)(?=[ML]|$)/g)].map((one) => floor - Number(one[1]));
+      return new Set(found).size > 1 ? found : null;
+    }}"""
+    found: list[float] = page.wait_for_function(first).json_value()
+    return found
+
+
+def test_arrow_keys_walk_along_a_chart_and_say_when_and_how_much(guest: Visit):
+    page = guest.page
+    guest.open("#/", "Overview")
+    panel = page.locator("figure").filter(has=page.get_by_role("heading", name="Memory"))
+    drawing = panel.get_by_role("img", name=re.compile(r"^Memory: Used .*iB, Watermark"))
+    drawing.focus()
+    expect(panel.locator(".cursor")).to_have_count(0)
+    page.keyboard.press("ArrowLeft")
+    expect(panel.locator(".cursor")).to_have_count(1)
+    expect(panel.locator(".when")).to_have_text(re.compile(r"\d\d:\d\d:\d\d$"))
+    for _ in range(70):  # further than it goes: there is a sample for every second
+        page.keyboard.press("ArrowLeft")
+    far = float(panel.locator(".cursor").get_attribute("x1") or 0)
+    page.keyboard.press("ArrowRight")
+    assert far < float(panel.locator(".cursor").get_attribute("x1") or 0)
+    page.keyboard.press("Tab")  # who goes on sees the present again
+    expect(panel.locator(".cursor")).to_have_count(0)
+    expect(panel.locator(".when")).to_have_text("")
 
 
 def test_definitions_are_exported_and_imported_by_clicking(guest: Visit, site: Site, tmp_path: Path):

@@ -94,7 +94,7 @@ export function exchange(place) {
   const own = name !== "" && !name.startsWith("amq.");
   const actions = may.change()
     ? [
-        button("Publish", () => publishDialog(vhost, inPath), "primary"),
+        button("Publish", () => publishDialog(vhost, inPath, undefined, refresh), "primary"),
         name ? button("Bind", () => bindDialog({ vhost, source: name, done: refresh })) : null,
         own ? button("Delete", () => askDelete(vhost, name), "danger") : null,
       ]

@@ -18,8 +18,8 @@ const ACK_MODES = [
   ["reject_requeue_false", "Reject: dead-lettered, or gone"],
 ];
 
-/** To an exchange with a key, or to a queue by the default exchange. */
-export function publishDialog(vhost, exchange, queue) {
+/** To an exchange with a key, or to a queue by the default exchange. `done` is called afterwards. */
+export function publishDialog(vhost, exchange, queue, done) {
   formDialog({
     title: queue === undefined ? `Publish to ${exchange}` : `Publish to queue ${queue}`,
     action: "Publish",
@@ -52,6 +52,7 @@ export function publishDialog(vhost, exchange, queue) {
         payload_encoding: values.base64 ? "base64" : "string",
       });
       note(answer.routed ? "The message is published." : "The message is published, but no queue takes it.");
+      done();
     },
   });
 }

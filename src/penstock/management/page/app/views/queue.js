@@ -41,7 +41,7 @@ export function queue(place) {
 
 function buttons(vhost, name, isStream, refresh) {
   const common = [
-    button("Publish", () => publishDialog(vhost, "amq.default", name), "primary"),
+    button("Publish", () => publishDialog(vhost, "amq.default", name, refresh), "primary"),
     button("Bind", () => bindDialog({ vhost, queue: name, done: refresh })),
   ];
   const taking = [
