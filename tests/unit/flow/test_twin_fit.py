@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -270,6 +271,18 @@ def test_latencies_shorter_than_the_twins_are_those_of_clients_that_wake_sooner(
     plant = tune(PLANT, calm, Settings(), 2000, seconds=2.0, p99_ms=quick.p99_ms)
     assert simulate(plant, calm, Settings(), 2.0).p99_ms == pytest.approx(quick.p99_ms, rel=0.05)
     assert plant.wake_us < 0.5 * PLANT.wake_us
+
+
+def test_messages_of_a_flood_that_are_older_than_the_twins_wait_in_the_kernel() -> None:
+    flood, slow = Load(Publishers(), Consumers(acks=False)), replace(PLANT, channel_delay_us=20.0)
+    usual = simulate(slow, flood, Settings(), 2.0)
+    for part in (1.15, 0.9):
+        plant = tune(slow, flood, Settings(), usual.throughput, seconds=2.0, p99_ms=part * usual.p99_ms)
+        assert simulate(plant, flood, Settings(), 2.0).p99_ms == pytest.approx(part * usual.p99_ms, rel=0.03)
+        assert (plant.socket_bytes > slow.socket_bytes) == (part > 1)
+    for p99_ms in (1e-3, 1e6):
+        found = tune(slow, flood, Settings(), usual.throughput, seconds=0.6, p99_ms=p99_ms).socket_bytes
+        assert 1 / 1.31 < found / slow.socket_bytes < 1.31
 
 
 def test_what_a_sleeping_consumer_takes_is_not_hurried() -> None:

@@ -6,8 +6,8 @@ did at the settings of that time: CPU time per message, and throughput where the
 costs are scaled as one until the twin's CPU time per message is that of the broker. Then the time that sleepers need to
 wake is raised, or lowered with the clients' own work, or on a busy machine the time without a core lowered, until its
 throughput is. Where clients have told the p99 of their latency, their waits for a core are raised, or their work and
-waking lowered, until the twin has it too: the broker does not see these, and it holds a core itself. What the twin says
-of any other setting is a prediction.
+waking lowered, or what the kernel holds of a flood changed, until the twin has it too: the broker sees none of these.
+What the twin says of any other setting is a prediction.
 Upstream: fit.py.  Downstream: simulate.py. Not here: which load it was (who calls knows).
 """
 
@@ -27,6 +27,7 @@ HALVINGS: Final = 7
 WAKE_MAX_US: Final = 20_000.0
 HURRY_LEAST: Final = 0.1  # of the time that clients need by the prior
 NAP_MAX_US: Final = 1000.0  # a longer wait, as a mean, is not for a core
+KERNEL_MOST: Final = 1.3  # times what the kernel is thought to hold: it counts more than bytes, and grows its buffers
 NEAR: Final = 0.03  # nearer than that is near enough
 
 
@@ -90,10 +91,13 @@ def _as_fast(plant: Plant, load: Load, settings: Settings, throughput: float, se
 def _as_even(plant: Plant, load: Load, settings: Settings, p99_ms: float, seconds: float, seed: int) -> Plant:
     """Where the twin's latencies are too even, clients wait longer for a core now and then; where they are too long,
     clients work and wake sooner. Only if that is what it takes: a wait that does not matter at these settings may be
-    all that matters at others."""
+    all that matters at others. Else, where publishers flood, the kernel holds more or less of what they sent."""
 
     def napping(nap_us: float) -> Plant:
         return replace(plant, nap_us=nap_us)
+
+    def holding(part: float) -> Plant:
+        return replace(plant, socket_bytes=round(plant.socket_bytes * part))
 
     def p99_of(found: Plant) -> float:
         return simulate(found, load, settings, seconds, seed).p99_ms
@@ -104,12 +108,15 @@ def _as_even(plant: Plant, load: Load, settings: Settings, p99_ms: float, second
     seen = p99_of(plant)
     if abs(seen / p99_ms - 1) <= NEAR:
         return plant
-    if seen < p99_ms:
-        return plant if is_below(napping(NAP_MAX_US)) else _between(napping, is_below, 0.0, NAP_MAX_US)
     hurry = partial(hurried, plant)
-    if seen - p99_of(hurry(HURRY_LEAST)) < (seen - p99_ms) / 2:
+    if seen < p99_ms and not is_below(napping(NAP_MAX_US)):
+        return _between(napping, is_below, 0.0, NAP_MAX_US)
+    if seen > p99_ms and seen - p99_of(hurry(HURRY_LEAST)) >= (seen - p99_ms) / 2:
+        return _between(hurry, is_below, HURRY_LEAST, 1.0)
+    publishers = load.publishers
+    if publishers.rate or publishers.window or publishers.lead_max:
         return plant
-    return _between(hurry, is_below, HURRY_LEAST, 1.0)
+    return _between(holding, is_below, 1 / KERNEL_MOST, KERNEL_MOST)
 
 
 def _between(make: Callable[[float], Plant], is_before: Callable[[Plant], bool], low: float, high: float) -> Plant:
