@@ -25,7 +25,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 COMPILABLE := $(filter-out %/__init__.py %/method.py %/session.py, \
     $(wildcard $(addprefix src/penstock/,amqp/*.py credit/*.py runtime/*.py broker/*.py)) src/penstock/net/reader.py src/penstock/store/store.py)
 
-.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench sparkbench pipelinebench twinbench advisebench fuzz lock node clean distclean
+.PHONY: help setup run test random check format compile interpreted fresh differential bench overload backlog slowdisk managementbench eventsbench sparkbench pipelinebench twinbench advisebench fuzz lock node clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -120,6 +120,9 @@ slowdisk: setup fresh ## a publisher outruns a slow store: who is held
 
 managementbench: setup fresh ## does the HTTP API answer at full load and with 10,000 queues, and what does a scrape cost
 	@$(BIN)/python bench/management.py $(ARGS)
+
+eventsbench: setup fresh ## what the event stream costs, with it and without in turns; fails above 2 % of CPU (ARGS="acks --seconds 60")
+	@$(BIN)/python bench/events.py $(ARGS)
 
 sparkbench: setup fresh ## rows per second into Spark and out of it, against Spark's own source and the naive way
 	@$(BIN)/python bench/spark.py $(ARGS)

@@ -1,9 +1,11 @@
-"""Benchmarks are run by hand, weeks apart: what they import must still be there."""
+"""Benchmarks are run by hand, weeks apart: what they import must still be there, and their judgement must be right."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,3 +25,30 @@ def test_every_benchmark_can_be_imported():
     run = subprocess.run(command, capture_output=True, text=True, cwd=BENCH, env=serve_environment(), check=False)
     assert run.returncode == 0, f"{run.stdout.split()[-1]}: {run.stderr}"
     assert run.stdout.split() == names
+
+
+@pytest.mark.parametrize(
+    ("ratios", "complaint"),
+    [
+        ([1.0, 1.02, 1.01, 0.99], ""),
+        ([1.03, 1.03, 1.03, 1.03], "events take at least 3.0% of CPU per message, 2% is allowed"),
+        ([1.0, 1.12, 0.98, 1.10], ""),  # 1.05 by chance: the standard error is 0.035
+        ([1.04, 1.06, 1.05, 1.05], "events take at least 4.2% of CPU per message, 2% is allowed"),
+        ([1.0], "too few pairs of windows to judge by, 1: --seconds must be more"),
+        ([], "too few pairs of windows to judge by, 0: --seconds must be more"),
+    ],
+)
+def test_events_are_too_dear_if_it_cannot_be_chance(
+    monkeypatch: pytest.MonkeyPatch, ratios: list[float], complaint: str
+):
+    monkeypatch.syspath_prepend(str(BENCH))
+    assert import_module("events").too_dear(ratios) == complaint
+
+
+def test_the_benchmark_of_one_event_fails_if_all_that_are_allowed_take_too_much():
+    command = [sys.executable, str(BENCH / "events.py"), "each"]
+    run = subprocess.run(command, capture_output=True, text=True, env=serve_environment(), check=False)
+    cost = re.fullmatch(r"an event: [\d.]+ us of CPU; .* a second: ([\d.]+)% of a core\n", run.stdout)
+    assert cost is not None, run.stdout + run.stderr
+    assert run.returncode == int(float(cost[1]) > 2)
+    assert bool(run.stderr) == bool(run.returncode)
