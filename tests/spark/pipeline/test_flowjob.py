@@ -180,9 +180,13 @@ def test_quality_counts_each_row_of_a_table_once_for_each_of_its_rules(streamed:
             assert counted == ledger.rows(name), (name, rule)
 
 
-def test_the_page_is_written_beside_the_tables(streamed: Path):
+def test_the_page_is_written_beside_the_tables_and_has_the_last_of_their_windows(streamed: Path):
     page = json.loads((streamed / "page.json").read_text("utf-8"))
-    assert page["ranges"]
+    newest = Ledger(streamed).newest()
+    assert newest is not None
+    assert set(page["ranges"]) == {"15m", "1h", "24h"}
+    for name, one in page["ranges"].items():
+        assert one["until_ms"] >= (newest.timestamp() + WINDOW_S) * 1000, name
 
 
 def test_a_job_on_tables_that_have_everything_adds_nothing(spark: SparkSession, streamed: Path, silent: ServeProcess):

@@ -143,6 +143,7 @@ class FlowJob:
         self._halt()
         if once and not self.stopping.is_set():
             self._compact()
+            self.write_page(whole=True)
 
     def _watch(self, query: StreamingQuery) -> None:
         """Until it ends or is told to; its error, if it has one."""
@@ -277,9 +278,9 @@ class FlowJob:
         if newest_us is not None:
             compact(self._ledger, moment(newest_us) - timedelta(seconds=SETTLED_S))
 
-    def write_page(self) -> None:
+    def write_page(self, whole: bool = False) -> None:
         try:
-            self._pages.write()
+            self._pages.write(whole)
         except Exception:
             # The page is a picture of the tables: that it cannot be drawn must not stop them.
             log.exception("page.json could not be written")

@@ -49,8 +49,8 @@ class PageWriter:
         self._due_s: dict[str, float] = {}
         self._ranges: dict[str, Row] = {}
 
-    def write(self) -> bool:
-        """A new page.json; False: there is nothing in the tables yet."""
+    def write(self, whole: bool = False) -> bool:
+        """A new page.json; False: there is nothing in the tables yet. `whole`: all of it anew, whatever it costs."""
         newest = self._history.newest()
         if newest is None:
             return False
@@ -58,7 +58,7 @@ class PageWriter:
         until = newest + timedelta(seconds=window_s)
         advice = read_advice(self._root)
         for name, seconds, every_s in RANGES:
-            if self._clock() < self._due_s.get(name, 0.0):
+            if not whole and self._clock() < self._due_s.get(name, 0.0):
                 continue
             began_s = self._clock()
             since = until - timedelta(seconds=seconds)
