@@ -65,6 +65,22 @@ OVERHANG = """
   .filter(([, { left, right }]) => left < 0 || right > width)
   .map(([text]) => text)
 """
+# The order on a narrow screen of two chains to one store.
+NARROW = """
+async (bottleneck) => {
+  const source = document.querySelector("script[type=module]").src;
+  const { lane } = await import(source.replace("main.js", "flow/lane.js"));
+  const layers = { connection: 0, channel: 1, queue: 2, store: 3, consumers: 3 };
+  const chains = [["connection a", "channel a", "queue a", "store"], ["connection b", "channel b", "queue b", "store"]];
+  if (bottleneck === "consumers of queue b") chains.push(["queue b", bottleneck]);
+  const nodes = [...new Set(chains.flat())].map((id) => {
+    const kind = id.split(" ")[0];
+    return { id, kind, layer: layers[kind], line: "", isBottleneck: id === bottleneck, matters: id.endsWith(" b") };
+  });
+  const edges = chains.flatMap((ids) => ids.slice(1).map((id, i) => ({ upstream: ids[i], downstream: id })));
+  return lane({ nodes, edges }, 332).nodes.map((node) => node.id);
+}
+"""
 PAINT = "(one, what) => getComputedStyle(one)[what]"
 
 
@@ -236,6 +252,14 @@ def test_a_saturated_queue_is_named_and_its_watermark_is_changed_by_a_policy_for
     page.keyboard.press("Escape")
     overloaded.lift()
     sees_the_end(guest)
+
+
+def test_on_a_narrow_screen_a_bottleneck_ends_the_chain_that_it_holds_up(guest: Visit):
+    held, calm = ([f"{kind} {name}" for kind in ("connection", "channel", "queue")] for name in "ba")
+    consumers = "consumers of queue b"
+    assert guest.page.evaluate(NARROW, "store") == [*held, "store", *calm]
+    assert guest.page.evaluate(NARROW, consumers) == [*held, consumers, *calm, "store"]
+    assert guest.page.evaluate(NARROW, "queue b") == [*held, *calm, "store"]
 
 
 def test_every_overload_is_looked_at():

@@ -59,6 +59,12 @@ OFFENCES = """
   return told;
 }
 """
+# Of the page, or of a table in it whose last column one would have to look for. Not of those that are folded up.
+TOO_WIDE = """
+() => Math.max(...[document.scrollingElement, ...document.querySelectorAll(":not(details) > .table-scroll")].map(
+  (one) => one.scrollWidth - one.clientWidth,
+))
+"""
 # Text on the ground it stands on.
 CONTRASTS = (
     ("--text", "--ground"),
@@ -276,7 +282,11 @@ def test_a_queue_is_created_with_the_keyboard_alone_and_escape_gives_the_focus_b
     assert site.api("GET", "queues/%2F/by-hand")["durable"] is True
 
 
-def test_every_page_can_be_read_and_used_without_a_mouse_and_fits_a_phone(visit: Open):
+def test_every_page_can_be_read_and_used_without_a_mouse_and_fits_a_phone(visit: Open, site: Site):
+    site.api("PUT", "vhosts/staging")
+    site.queue("bound")
+    site.api("POST", "bindings/%2F/e/amq.topic/q/bound", {"routing_key": "bound.#", "arguments": {}})
+    site.api("PUT", "policies/%2F/short", {"pattern": "^tmp", "definition": {"max-length": 5}})
     one = visit(viewport=NARROWEST).login()
     page = one.page
     page.get_by_role("button", name="Menu").click()
@@ -287,11 +297,14 @@ def test_every_page_can_be_read_and_used_without_a_mouse_and_fits_a_phone(visit:
     for fragment, heading in PAGES.items():
         one.open(fragment, heading)
         settled(page)
-        wide = page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
+        wide = page.evaluate(TOO_WIDE)
         offences = [*page.evaluate(OFFENCES), *([f"{wide} px too wide"] if wide > 0 else [])]
         if offences:
             told[fragment] = offences
     assert not told
+    one.open("#/exchanges", "Exchanges")  # there is no column for the vhost: two of one name would look the same
+    expect(page.get_by_role("row").filter(has_text="amq.topic").get_by_text("in staging")).to_be_visible()
+    site.api("DELETE", "vhosts/staging")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

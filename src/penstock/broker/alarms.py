@@ -74,7 +74,9 @@ def disk_check_s(free_bytes: int, low_bytes: int) -> float:
 def _size(bytes_: int) -> str:
     if bytes_ < 1000:
         return f"{bytes_} B"
-    return f"{bytes_ / 1e6:.0f} MB" if bytes_ >= 10_000_000 else f"{bytes_ / 1e6:.3f} MB"
+    if bytes_ >= 10_000_000:
+        return f"{bytes_ / 1e6:.0f} MB"
+    return f"{bytes_ / 1e6:.3f}".rstrip("0").rstrip(".") + " MB"  # 1.000 would be read as a thousand
 
 
 class Listener(Protocol):

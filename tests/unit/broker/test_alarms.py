@@ -86,7 +86,9 @@ class Rig:
         (800 * MB, 800 * MB, ""),
         (800 * MB + 1, 800 * MB, "low on memory: 800 MB used of 800 MB"),
         (60 * MB, 1, "low on memory: 60 MB used of 1 B"),
-        (60 * MB, 1_500_000, "low on memory: 60 MB used of 1.500 MB"),
+        (60 * MB, 1_500_000, "low on memory: 60 MB used of 1.5 MB"),
+        (60 * MB, 1_000_000, "low on memory: 60 MB used of 1 MB"),
+        (60 * MB, 1_000, "low on memory: 60 MB used of 0.001 MB"),
         (10 * GB, 0, ""),
         (0, 800 * MB, ""),
     ],
@@ -261,7 +263,7 @@ def test_a_changed_threshold_counts_at_once() -> None:
     rig = Rig()
     rig.watch.start()
     rig.alarms.change(Thresholds(memory_bytes_high=1 * MB))
-    assert rig.alarms.text() == "low on memory: 100 MB used of 1.000 MB"
+    assert rig.alarms.text() == "low on memory: 100 MB used of 1 MB"
     rig.alarms.change(Thresholds(memory_bytes_high=200 * MB))
     assert not rig.alarms
     looks = rig.machine.looks

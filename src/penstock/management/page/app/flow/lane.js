@@ -1,5 +1,6 @@
-// Layout of a narrow screen: one chain below the other, each read from top to bottom, the store last. What does not
-// lead to the next box goes around in the margin.
+// Layout of a narrow screen: one chain below the other, each read from top to bottom. The store is last, unless it is
+// the bottleneck: then it ends the chain that it holds up. What does not lead to the next box goes around in the
+// margin.
 
 import { byWeight } from "./layout.js";
 
@@ -42,11 +43,12 @@ export function lane({ nodes, edges }, width) {
   };
 }
 
-/** From each connection down, what is not there yet; the last layer at the end. */
+/** From each connection down, what is not there yet; the last layer at the end, but for what ends a chain. */
 function chains(nodes, edges) {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const deepest = Math.max(...nodes.map((node) => node.layer), 0);
-  const isLast = (node) => node.layer === deepest && node.layer > 2;
+  const isEnd = (node) => node.isBottleneck || node.kind === "consumers";
+  const isLast = (node) => node.layer === deepest && node.layer > 2 && !isEnd(node);
   const order = [];
   const seen = new Set();
   const visit = (node) => {

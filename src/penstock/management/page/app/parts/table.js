@@ -1,5 +1,6 @@
-// Table: a list of the API, a page of it at a time. Filter, order and paging are done by the broker, so that ten
-// thousand queues cost what fifty do; what is chosen is in the address. Rows that are the same stay the same elements.
+// Table: a list of the API, a page of it at a time. Filter, order and paging are done by the broker: of ten thousand
+// queues no more than a page comes here. What is chosen is in the address. Rows that are the same stay the same
+// elements.
 
 import { ApiError, get, query } from "./api.js";
 import { h, put, renew } from "./dom.js";

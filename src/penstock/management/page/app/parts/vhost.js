@@ -17,6 +17,11 @@ export function vhostField(value) {
   return choice("vhost", "Vhost", known, { value: value || (known.includes("/") ? "/" : known[0]) });
 }
 
+/** Beside a name, where there is no room for a column of vhosts. */
+export function vhostBeside(row) {
+  return row.vhost === "/" ? null : h("small", { class: "by narrow-only" }, ` in ${row.vhost}`);
+}
+
 /** Beside a list's filter: all vhosts or one; `changed` is called with the choice kept in the address. */
 export function vhostChoice(place, changed) {
   const select = h("select", { "aria-label": "Vhost" }, h("option", { value: "" }, "All vhosts"));

@@ -20,9 +20,10 @@ export function bindingTable(bindings, done, side) {
     pairs(one.arguments),
     may.change() && one.source ? unbindButton(one, done) : null,
   ]);
+  const wide = !bindings.some((one) => Object.keys(one.arguments ?? {}).length); // no room for a column of dashes
   return plainTable(
     "Bindings",
-    [side === "source" ? "From" : "To", "Routing key", "Arguments", ""],
+    [side === "source" ? "From" : "To", "Routing key", { title: "Arguments", wide }, ""],
     rows,
     "No bindings.",
   );

@@ -18,10 +18,10 @@ const link = (row) => h("a", { href: to("channels", row.name) }, row.name);
 export const CHANNEL_TITLES = [
   "Channel",
   "State",
-  "Mode",
-  { title: "Consumers", number: true },
-  { title: "Unacked", number: true },
-  { title: "Unconfirmed", number: true },
+  { title: "Mode", wide: true },
+  { title: "Consumers", number: true, wide: true },
+  { title: "Unacked", number: true, wide: true },
+  { title: "Unconfirmed", number: true, wide: true },
   { title: "Published", number: true },
 ];
 
@@ -56,6 +56,7 @@ export function channels(place) {
         title: "Unacked",
         sort: "messages_unacknowledged",
         number: true,
+        wide: true,
         cell: (row) => count(row.messages_unacknowledged),
       },
       {

@@ -31,7 +31,7 @@ export function connections(place) {
         ],
       },
       { title: "State", sort: "state", cell: flowState },
-      { title: "User", sort: "user", cell: (row) => row.user },
+      { title: "User", sort: "user", wide: true, cell: (row) => row.user },
       { title: "Vhost", sort: "vhost", wide: true, cell: (row) => row.vhost },
       { title: "Channels", sort: "channels", number: true, cell: (row) => count(row.channels) },
       {

@@ -10,7 +10,7 @@ import * as may from "../parts/may.js";
 import { note } from "../parts/notes.js";
 import { go, to } from "../parts/router.js";
 import { list } from "../parts/table.js";
-import { vhostChoice, vhostField } from "../parts/vhost.js";
+import { vhostBeside, vhostChoice, vhostField } from "../parts/vhost.js";
 import { bindDialog, bindingTable } from "./bindings.js";
 import { publishDialog } from "./messages.js";
 
@@ -32,7 +32,10 @@ export function exchanges(place) {
       {
         title: "Name",
         sort: "name",
-        cell: (row) => h("a", { href: to("exchanges", row.vhost, pathName(row.name)) }, shownName(row.name)),
+        cell: (row) => [
+          h("a", { href: to("exchanges", row.vhost, pathName(row.name)) }, shownName(row.name)),
+          vhostBeside(row),
+        ],
       },
       { title: "Vhost", sort: "vhost", wide: true, cell: (row) => row.vhost },
       { title: "Type", sort: "type", cell: (row) => row.type },

@@ -14,7 +14,15 @@ const KEYS =
   "message-ttl, expires, max-length, max-length-bytes, overflow, dead-letter-exchange, dead-letter-routing-key, " +
   "delivery-limit, flow-stop-count, flow-resume-count, flow-stop-bytes, flow-resume-bytes, queue-mode, " +
   "alternate-exchange";
-const TITLES = ["Name", "Vhost", "Pattern", "Applies to", { title: "Priority", number: true }, "Definition", ""];
+const TITLES = [
+  "Name",
+  { title: "Vhost", wide: true },
+  "Pattern",
+  { title: "Applies to", wide: true },
+  { title: "Priority", number: true, wide: true },
+  "Definition",
+  "",
+];
 
 export function policies(place) {
   const kinds = [

@@ -10,9 +10,9 @@ import * as may from "../parts/may.js";
 import { note } from "../parts/notes.js";
 import { to } from "../parts/router.js";
 import { list } from "../parts/table.js";
-import { vhostChoice, vhostField } from "../parts/vhost.js";
+import { vhostBeside, vhostChoice, vhostField } from "../parts/vhost.js";
 
-const link = (row) => h("a", { href: to("queues", row.vhost, row.name) }, row.name);
+const link = (row) => [h("a", { href: to("queues", row.vhost, row.name) }, row.name), vhostBeside(row)];
 const key = (row) => `${row.vhost}/${row.name}`;
 const messageRate = (title, counter) => ({
   title,

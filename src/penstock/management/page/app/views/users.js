@@ -36,7 +36,7 @@ export function users(place) {
       ).map((entry) => entry.vhost).join(", ") || badge("none", "warn"),
       one.password_hash ? "password" : badge("none: certificate only"),
     ]);
-    renew(panel, plainTable("Users", ["Name", "Tags", "Vhosts", "Logs in with"], rows));
+    renew(panel, plainTable("Users", ["Name", "Tags", "Vhosts", { title: "Logs in with", wide: true }], rows));
   });
 }
 

@@ -10,10 +10,10 @@ import { plainTable } from "../parts/table.js";
 
 const TITLES = [
   "Name",
-  "Description",
+  { title: "Description", wide: true },
   { title: "Messages", number: true },
-  { title: "Ready", number: true },
-  { title: "Unacked", number: true },
+  { title: "Ready", number: true, wide: true },
+  { title: "Unacked", number: true, wide: true },
   "",
 ];
 
