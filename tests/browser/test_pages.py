@@ -317,6 +317,17 @@ def test_a_connection_is_shown_with_its_channel_and_is_closed_by_clicking(guest:
     expect(page.get_by_text("No channel is open.")).to_be_visible()
 
 
+def box(page: Page, cell: str) -> dict[str, float]:
+    """Where the words of a table's cell are."""
+    words = """(cell) => {
+      const range = document.createRange();
+      range.selectNodeContents(cell.querySelector("button") ?? cell);
+      return range.getBoundingClientRect().toJSON();
+    }"""
+    found: dict[str, float] = page.locator(f".list {cell}").first.evaluate(words)
+    return found
+
+
 def test_many_queues_are_paged_sorted_and_filtered_by_the_broker(guest: Visit, site: Site):
     for number in range(120):
         site.queue(f"many.{number:03d}")
@@ -340,6 +351,11 @@ def test_many_queues_are_paged_sorted_and_filtered_by_the_broker(guest: Visit, s
     press(page, "Ready")
     expect(rows.first).to_contain_text("many.077")
     expect(page.get_by_role("columnheader", name="Ready")).to_have_attribute("aria-sort", "descending")
+    # A heading stands in line with the others, and ends where its numbers end.
+    name, total, ready = (box(page, f"th:has-text('{title}')") for title in ("Name", "Total", "Ready"))
+    one = box(page, "td:has-text('1')")
+    assert abs(ready["right"] - one["right"]) < 2, (ready, one)
+    assert abs(total["bottom"] - name["bottom"]) < 2, (total, name)
     page.reload()
     expect(rows.first).to_contain_text("many.077")
     guest.expected = ("400",)

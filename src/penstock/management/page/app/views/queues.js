@@ -43,7 +43,7 @@ export function queues(place) {
       {
         title: "Features",
         wide: true,
-        cell: (row) => [row.type === "stream" ? badge("stream", "accent") : null, features(row)],
+        cell: (row) => [row.type === "stream" ? [badge("stream", "accent"), " "] : null, features(row)],
       },
       { title: "State", sort: "state", cell: states },
       { title: "Ready", sort: "messages_ready", number: true, cell: (row) => count(row.messages_ready) },
