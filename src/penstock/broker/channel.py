@@ -122,6 +122,8 @@ class Channel(Stage):
         cost = 1
         try:
             if type(item) is Publishes:
+                if len(item.messages) > self.mailbox.scheduler.batch_max:
+                    item = self._cut(item)
                 cost = len(item.messages)
                 if self.state is RUNNING:
                     self._current = BasicPublish
@@ -182,6 +184,12 @@ class Channel(Stage):
         self.outbox.send(encode_method(method, self.number))
 
     # Publishes.
+
+    def _cut(self, item: Publishes) -> Publishes:
+        """As many as a turn has time for; the rest is next. So queues get no more at a time, either."""
+        head = item.cut(self.mailbox.scheduler.batch_max)
+        self.mailbox.ordinary.appendleft(item)
+        return head
 
     def _publish(self, item: Publishes) -> None:
         """Route, number and pass on, one cast per queue."""

@@ -5,7 +5,8 @@ rejects) is emptied before any ordinary work, as in RabbitMQ's priority mailbox.
 A held mailbox keeps its ordinary lane: a stage that waits for an answer, or that a test suspends. Holds are counted, so
 that two holders do not release each other.
 It counts its turns and how long they took: one in TIMED_EVERY is timed and stands for those before it. The first one
-stands for itself only, so that a stage with few turns does not look sixteen times as busy as it is.
+stands for itself only, so that a stage with few turns does not look sixteen times as busy as it is. While turns take
+too long, each of them is timed.
 Not here: whose turn it is (scheduler.py), how much may wait (credit/).
 """
 
@@ -16,7 +17,6 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.runtime.scheduler import Scheduler
 
-TIMED_EVERY: Final = 16  # a power of two; a look at the clock costs a tenth of an empty turn, a count far less
 UNTIMED: Final = -1
 NS_PER_US: Final = 1000
 
@@ -122,7 +122,8 @@ class Mailbox(Generic[Item]):
         self.scheduled = False
         turns = self.turns
         self.turns = turns + 1
-        began_ns = UNTIMED if turns & (TIMED_EVERY - 1) else self.scheduler.clock.now_ns()
+        timed_every = self.scheduler.timed_every
+        began_ns = UNTIMED if turns & (timed_every - 1) else self.scheduler.clock.now_ns()
         worker, urgent, ordinary = self.worker, self.urgent, self.ordinary
         told = taken = 0
         while told + taken < budget:
@@ -142,7 +143,7 @@ class Mailbox(Generic[Item]):
         if urgent or (ordinary and not self.holds and not self.slowed):
             self.wake()
         if began_ns != UNTIMED:
-            self.busy_ns += (self.scheduler.clock.now_ns() - began_ns) * (TIMED_EVERY if turns else 1)
+            self.busy_ns += (self.scheduler.clock.now_ns() - began_ns) * (timed_every if turns else 1)
         return told + taken + given
 
     def _go_on(self) -> None:

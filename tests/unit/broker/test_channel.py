@@ -117,6 +117,27 @@ def test_in_a_mixed_batch_only_the_unroutable_ones_are_returned(office: Office) 
     assert office.queue.count() == 1
 
 
+def test_a_batch_that_a_turn_has_no_time_for_is_taken_in_parts_in_order_and_lets_others_in_between() -> None:
+    house = House(stage_budget=3)
+    house.scheduler.batch_max = 3
+    house.queue("q")
+    heavy, other = house.peer("heavy"), house.peer("other")
+    heavy.open(1)
+    other.open(1)
+    assert heavy.ask(1, ConfirmSelect()) == [ConfirmSelectOk()]
+    heavy.publish(1, "q", *[b"%d" % at for at in range(10)])
+    heavy.publish(1, "q", b"10")
+    other.publish(1, "q", b"between")
+    acks = heavy.methods()
+    assert isinstance(acks[-1], BasicAck)
+    assert acks[-1].delivery_tag == 11
+    other.consume(1, no_ack=True)
+    bodies = other.bodies()
+    assert bodies.index(b"between") == 3
+    assert [body for body in bodies if body != b"between"] == [b"%d" % at for at in range(11)]
+    assert not heavy.reader.blocked_by
+
+
 def test_publishing_to_an_exchange_that_is_not_there_closes_the_channel_after_what_was_right(office: Office) -> None:
     office.peer.publish(1, "q", b"right")
     office.peer.publish(1, "q", b"wrong", exchange="nowhere")

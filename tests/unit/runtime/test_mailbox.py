@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime import Mailbox, Scheduler
+from penstock.runtime.scheduler import BATCH_ANY
 from tests.unit.fakes import HandLoop
 
 
@@ -325,3 +326,38 @@ def test_a_delay_that_a_fault_asks_for_counts_as_work() -> None:
     stage.mailbox.cast(50)
     loop.run_until_idle()
     assert stage.mailbox.busy_ns == 100_000_000
+
+
+def test_turns_that_take_too_long_make_the_next_ones_shorter_until_they_are_short_again() -> None:
+    loop = HandLoop(stage_budget=100, turn_budget=400)
+    stage = Busy(loop, 0.01)
+    for _ in range(2000):
+        stage.mailbox.cast(1)
+    for _ in range(20):
+        loop.turn()
+    began_ns = loop.clock.now_ns()
+    loop.turn()
+    assert 0 < loop.clock.now_ns() - began_ns <= 40_000_000, "the event loop waits while a heavy stage works"
+    assert loop.scheduler.batch_max == loop.scheduler.stage_budget < 100
+    stage.took_s = 0.0
+    loop.run_until_idle()
+    assert (loop.scheduler.stage_budget, loop.scheduler.turn_budget) == (100, 400)
+    assert loop.scheduler.batch_max == BATCH_ANY
+
+
+def test_while_turns_take_too_long_each_one_is_timed() -> None:
+    loop = HandLoop()
+    stage = Busy(loop, 0.05)
+    for turn in range(1, 20):
+        stage.mailbox.cast(1)
+        loop.turn()
+        assert stage.mailbox.busy_ns == turn * 50_000_000
+
+
+def test_a_turn_always_does_something_however_heavy_it_is() -> None:
+    loop = HandLoop(stage_budget=100, turn_budget=400)
+    stage = Busy(loop, 60.0)
+    for _ in range(30):
+        stage.mailbox.cast(1)
+    loop.run_until_idle()
+    assert not len(stage.mailbox)
