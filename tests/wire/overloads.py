@@ -15,6 +15,8 @@
 
     with bystander(amqp_port, "calm", "calm"):
         …  a publisher so slow that no slowed stage holds it back, only an alarm
+    with publisher(amqp_port, "orders-api", "orders", "numbered", "exchange=work"):
+        …  one as fast as that of the overloads, on a broker that is slow by itself (test_slow_stages.py)
 
 The broker needs the HTTP API, and for `store` a data directory. The publisher is pika in a process of its own, so that
 it is a client like any other and takes no turns from a broker in the test's process. Used by test_flow.py, by
@@ -24,6 +26,7 @@ the tests in the browser, and where Spark must find the same truth (tests/spark/
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import subprocess
 import sys
@@ -48,6 +51,7 @@ BODY: Final = b"x" * 100
 DELAY_US: Final = 2000  # per message: 500 messages a second
 SYNC_DELAY_MS: Final = 5000  # 2800 messages are on their way to the disk at most: 560 a second
 STOP_COUNT: Final = 50
+NUMBERED: Final = {"kind": "order"}  # and a number
 LIMIT_S: Final = 60.0  # as in waiting.py, which the clients' processes cannot import: only ends what would hang
 
 
@@ -149,7 +153,15 @@ def _end(client: subprocess.Popen[str]) -> None:
 @contextmanager
 def bystander(port: int, connection: str, queue: str) -> Iterator[None]:
     """A publisher that is held back by nothing but an alarm."""
-    client = _begin(port, "publish", connection, queue, "calm")
+    with publisher(port, connection, queue, "calm"):
+        yield
+
+
+@contextmanager
+def publisher(port: int, connection: str, queue: str, *options: str) -> Iterator[None]:
+    """Options: persistent, confirms, calm, numbered (headers that no message has twice; the queue is there already),
+    exchange=NAME."""
+    client = _begin(port, "publish", connection, queue, *options)
     try:
         yield
     finally:
@@ -172,15 +184,20 @@ def overload(
 
 
 def _publish(channel: BlockingChannel, queue: str, options: Collection[str]) -> None:
-    confirms, calm = "confirms" in options, "calm" in options
-    channel.queue_declare(queue, durable=True, arguments={"x-flow-stop-count": STOP_COUNT} if confirms else {})
+    confirms, calm, numbered = (option in options for option in ("confirms", "calm", "numbered"))
+    exchange = next((option.partition("=")[2] for option in options if option.startswith("exchange=")), "")
+    if not numbered:
+        channel.queue_declare(queue, durable=True, arguments={"x-flow-stop-count": STOP_COUNT} if confirms else {})
     if confirms:
         channel.confirm_delivery()  # from now on every publish waits for its confirm
     properties = pika.BasicProperties(delivery_mode=2 if "persistent" in options else 1)
     print("publishing", flush=True)
+    numbers = itertools.count()
     while True:
         for _ in range(CALM_BATCH if calm else BATCH):
-            channel.basic_publish("", queue, BODY, properties)
+            if numbered:
+                properties.headers = {**NUMBERED, "number": next(numbers)}
+            channel.basic_publish(exchange, queue, BODY, properties)
         time.sleep(CALM_PAUSE_S if calm else PAUSE_S)
 
 

@@ -2,6 +2,7 @@
 
 Each overload holds the publisher `orders-api` back in its own way (overloads.py). The verdict must be the true one and
 stay so as long as it lasts; when its cause is lifted and the publisher goes on, there must be none.
+Not here: stages that are slow by themselves, without faults (test_slow_stages.py).
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from tests.wire.waiting import LIMIT_S, wait_until
 LOOKS = 20  # at a verdict that must not change
 
 
-class Site:
-    """A broker that keeps messages on disk, and its API."""
+class Verdicts:
+    """What the API of a broker says."""
 
-    def __init__(self, broker: LiveBroker) -> None:
-        self.broker = broker
-        self.url = f"http://127.0.0.1:{broker.manage()}/"
-        self.http = Http(self.url)
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.http = Http(url)
 
     def flow(self) -> dict[str, Any]:
         return dict(self.http.get("flow"))
@@ -57,6 +57,14 @@ class Site:
 
     def wait_for_none(self) -> None:
         wait_until(lambda: not self.verdicts(), LIMIT_S, "no verdict any more")
+
+
+class Site(Verdicts):
+    """A broker that keeps messages on disk, and its API."""
+
+    def __init__(self, broker: LiveBroker) -> None:
+        super().__init__(f"http://127.0.0.1:{broker.manage()}/")
+        self.broker = broker
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ least half of the time that it blocked the other it was blocked itself. Otherwis
 moment alone, blocked is blocked. Where several ways lead to several bottlenecks, the one counts to which
 the widest way leads: the way whose narrowest edge has the greatest weight.
 
+Channels and queues share one core and take turns of the same size. So what waits for the core waits before the first of
+them, the channel, whoever takes the time: it is its queue that holds all up, if that takes by far the more of it.
+
 A chain also ends at what is no stage: an alarm, or the consumers of a queue that is at its maximum or holds confirms.
 Not here: words (verdict.py, words.py).
 """
@@ -23,6 +26,7 @@ from penstock.flow.history import Edge, Shares, is_over
 from penstock.flow.state import ALARM, CHANNEL, CONSUMERS, StageState, State
 
 PASSES_ON: Final = 0.5  # of the time it blocks another, a stage must be blocked itself to be no bottleneck
+HEAVIER: Final = 2.0  # times the channel's own time, the queue behind it must take to be the bottleneck
 EXITS_MAX: Final = 4  # bottlenecks told of one connection
 
 
@@ -84,13 +88,27 @@ class Graph:
             seen.add(last)
             if len(ids) > 1 and not self.passes_on(ids[-2], last):
                 held = len(ids) == 2 and last.startswith(CONSUMERS)
-                found.append(Way(self._whole(*ids) if held else ids, -width, held))
+                way = Way(self._whole(*ids) if held else self._heaviest(ids), -width, held)
+                if way.bottleneck not in [other.bottleneck for other in found]:
+                    found.append(way)
                 continue
             for downstream, weight in self._out.get(last, ()):
                 if downstream not in seen:
                     further = (*ids, downstream)
                     heapq.heappush(waiting, (max(width, -weight), len(further), further))
         return found
+
+    def _heaviest(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """To the queue behind a channel, if that takes the core for at least half of the time that was waited."""
+        *_, upstream, last = ids
+        stage = self._state.stages.get(last)
+        if stage is None or stage.kind != CHANNEL:
+            return ids
+        busy = self._shares.busy_weights
+        queues = [link.downstream for link in self._state.downstream.get(last, ())]
+        queue = max(queues, key=lambda id_: (busy.get(id_, 0.0), id_), default=last)
+        least = max(HEAVIER * busy.get(last, 0.0), PASSES_ON * self._shares.edge_weights.get((upstream, last), 0.0))
+        return (*ids, queue) if busy.get(queue, 0.0) > least else ids
 
     def _alarms(self, connection: str) -> list[Way]:
         edges = self._out.get(connection, ())

@@ -7,6 +7,7 @@ blocked time per stage and per link; the history takes the differences, second b
     weight     the same seconds, the older the less: they count half after HALF_LIFE_S. What decides (graph.py): steady
                though blocks are not, yet a new cause has its say within seconds
     passed     of the seconds that a stage blocked another, those in which it was blocked itself
+    busy       how long the turns of channels and queues took, by age: who takes the core that all of them share
     since      when the present episode began: a connection counts as held back until nothing has held it for QUIET_S
 
 An edge is a pair: who waits, for what. What waits for confirms that a saturated queue holds is an edge too, from the
@@ -21,7 +22,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from penstock.flow.state import ALARM, CONNECTION, CONSUMERS, StageState, State
@@ -54,6 +55,7 @@ class Sample:
     held: Mapping[str, float]  # of connections: blocked or waiting for confirms, whichever is longer
     syncs: int = 0  # so far
     sync_seconds: float = 0.0
+    busy: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Shares:
     since_s: Mapping[str, float]  # of connections that are held back: for how long, with interruptions below QUIET_S
     is_moment: bool = False  # there was nothing before: only what lasts now is known
     sync_ms: float = 0.0  # what a sync took lately, in the mean
+    busy_weights: Mapping[str, float] = field(default_factory=dict)  # of channels and queues: what their turns took
 
     def share_1m(self, id_: str) -> float:
         seconds = max(self.stages_s.get(id_, 0.0), self.held_s.get(id_, 0.0))
@@ -125,6 +128,8 @@ class Sums(Generic[Key]):
 class History:
     __slots__ = (
         "_began",
+        "_busy",
+        "_busy_sums",
         "_edge_sums",
         "_held_sums",
         "_last_held",
@@ -142,8 +147,10 @@ class History:
         self._edge_sums: Sums[Edge] = Sums()
         self._passed_sums: Sums[Edge] = Sums()
         self._held_sums: Sums[str] = Sums()
+        self._busy_sums: Sums[str] = Sums()
         self._zero_s = 0.0  # when a second weighs 1
         self._stages: dict[str, float] = {}  # blocked seconds of all time, when last seen; the latest last
+        self._busy: dict[str, float] = {}
         self._links: dict[Edge, float] = {}
         self._began: dict[str, float] = {}  # of connections that are held back
         self._last_held: dict[str, float] = {}
@@ -154,6 +161,7 @@ class History:
         sample = self._measure(state)
         self._append(sample)
         _remember(self._stages, {stage.id: stage.blocked_s for stage in state.stages.values()})
+        _remember(self._busy, {stage.id: stage.busy_s for stage in state.stages.values()})
         _remember(self._links, {(link.upstream, link.downstream): link.blocked_s or 0.0 for link in state.links})
         for id_, seconds in sample.held.items():
             if seconds >= HELD_SHARE * min(sample.step_s, QUIET_S):
@@ -190,7 +198,7 @@ class History:
             self._zero_s = sample.at_s
         elif sample.at_s - self._zero_s > RESCALE_S:
             factor = 2.0 ** ((self._zero_s - sample.at_s) / HALF_LIFE_S)
-            for sums in (self._stage_sums, self._edge_sums, self._passed_sums, self._held_sums):
+            for sums in (self._stage_sums, self._edge_sums, self._passed_sums, self._held_sums, self._busy_sums):
                 sums.rescale(factor)
             self._zero_s = sample.at_s
         self.samples.append(sample)
@@ -199,6 +207,7 @@ class History:
         self._edge_sums.add(sample.edges, scale)
         self._passed_sums.add(sample.passed, scale)
         self._held_sums.add(sample.held, scale)
+        self._busy_sums.add(sample.busy, scale)
 
     def _scale(self, at_s: float) -> float:
         return float(2.0 ** (min(at_s - self._zero_s, 2 * RESCALE_S) / HALF_LIFE_S))  # a machine may have slept
@@ -211,6 +220,7 @@ class History:
             self._edge_sums.take(sample.edges, scale)
             self._passed_sums.take(sample.passed, scale)
             self._held_sums.take(sample.held, scale)
+            self._busy_sums.take(sample.busy, scale)
         for id_ in [id_ for id_, last_s in self._last_held.items() if now_s - last_s > QUIET_S]:
             del self._last_held[id_], self._began[id_]
 
@@ -218,7 +228,7 @@ class History:
         """Up to this moment, which need not be added."""
         fresh = self._measure(state)
         stages, edges, held = self._stage_sums.copy(), self._edge_sums.copy(), self._held_sums.copy()
-        passed = self._passed_sums.copy()
+        passed, busy = self._passed_sums.copy(), self._busy_sums.copy()
         others = _others(state, self._stages)
         stages.forget(others)
         held.forget(others)
@@ -232,11 +242,13 @@ class History:
             edges.take(sample.edges, scale, part)
             passed.take(sample.passed, scale, part)
             held.take(sample.held, scale, part)
+            busy.take(sample.busy, scale, part)
         scale = self._scale(fresh.at_s) if self.samples else 1.0
         stages.add(fresh.stages, scale)
         edges.add(fresh.edges, scale)
         passed.add(fresh.passed, scale)
         held.add(fresh.held, scale)
+        busy.add(fresh.busy, scale)
         return Shares(
             stages_s=stages.seconds,
             edges_s=edges.seconds,
@@ -246,6 +258,7 @@ class History:
             since_s=self._since(state, fresh),
             is_moment=not self.samples,
             sync_ms=self._sync_ms(state),
+            busy_weights=busy.weights,
         )
 
     def _since(self, state: State, fresh: Sample) -> dict[str, float]:
@@ -294,7 +307,17 @@ class History:
             held=held,
             syncs=state.syncs,
             sync_seconds=state.sync_seconds,
+            busy=self._busy_seconds(state, step_s),
         )
+
+    def _busy_seconds(self, state: State, step_s: float) -> dict[str, float]:
+        """Of those that were there before: what a stage had done when it was first seen says nothing about now."""
+        busy: dict[str, float] = {}
+        for id_, stage in state.stages.items() if step_s > 0 else ():
+            seconds = stage.busy_s - self._busy.get(id_, stage.busy_s)
+            if seconds > 0:
+                busy[id_] = min(seconds, step_s)
+        return busy
 
     def _stage_seconds(self, stage: StageState, step_s: float) -> float:
         seconds = _grown(stage.blocked_s, self._stages.get(stage.id)) if self.samples else 0.0

@@ -46,6 +46,7 @@ class StageState(NamedTuple):
     blocked: bool
     blocked_for_s: float
     blocked_s: float  # all time, the running block included
+    busy_s: float  # of a channel or queue: what its turns took, all time
     reasons: tuple[Reason, ...]
     connection: str  # of a channel: whose
     saturated_for_s: float | None  # of a queue: None is not saturated
@@ -118,6 +119,7 @@ def _stage(json: Json) -> StageState:
         blocked=bool(get("blocked")),
         blocked_for_s=get("blocked_for_s") or 0.0,
         blocked_s=get("blocked_s") or 0.0,
+        busy_s=get("busy_s") or 0.0,
         reasons=tuple([_reason(one, id_) for one in reasons]) if reasons else (),
         connection=get("connection") or "",
         saturated_for_s=get("saturated_for_s") or 0.0 if get("saturated") else None,

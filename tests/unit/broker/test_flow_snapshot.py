@@ -48,6 +48,7 @@ def test_it_says_who_is_blocked_by_whom_since_when_and_with_how_much() -> None:
     house = House("400,200")
     overloaded(house)
     house.clock.advance(3)
+    house.vhost.queues["orders"].mailbox.busy_ns = 2_500_000_000
     view = seen(house)
     stages = by_id(view)
     connection, channel, queue = stages["connection shop"], stages["channel shop (1)"], stages["queue orders"]
@@ -60,6 +61,7 @@ def test_it_says_who_is_blocked_by_whom_since_when_and_with_how_much() -> None:
     assert (channel["connection"], channel["number"]) == ("connection shop", 1)
     assert (queue["mailbox"], queue["messages"], queue["received"]) == (800, 0, 0)
     assert (channel["received"], channel["sent"]) == (800, 800)
+    assert (channel["busy_s"], queue["busy_s"]) == (0.0, 2.5)
     links = {(link["upstream"], link["downstream"]): link for link in view["links"]}
     inner = links["channel shop (1)", "queue orders"]
     assert (inner["hop"], inner["blocking"], inner["credit"], inner["in_flight"]) == ("channel_queue", True, -400, 800)

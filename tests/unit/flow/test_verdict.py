@@ -415,3 +415,36 @@ def test_a_connection_that_is_gone_has_no_verdict():
     del picture.stages[API], picture.links[API, ONE]
     picture.passes(0.2)
     assert picture.verdicts(history) == []
+
+
+@pytest.mark.parametrize(
+    ("channel_s", "queue_s", "cause"),
+    [
+        (0.1, 0.8, "queue"),  # its queue takes the core
+        (0.8, 0.1, "channel"),  # it routes heavily
+        (0.3, 0.5, "channel"),  # both take it: what the connection waits for is the channel
+        (0.01, 0.2, "channel"),  # nobody here takes the core for half of the time that was waited
+    ],
+)
+def test_of_channel_and_queue_that_share_a_core_the_one_that_takes_it_is_the_bottleneck(
+    channel_s: float, queue_s: float, cause: str
+):
+    picture, history = Picture(), History()
+    picture.stage(ONE, busy_s=500.0).stage(ORDERS, busy_s=900.0)  # before anybody looked
+    history.add(picture.state())
+    for _ in range(10):
+        watched(picture, history, 1, ((API, ONE), 0.9))
+        for id_, seconds in ((ONE, channel_s), (ORDERS, queue_s)):
+            picture.stage(id_, busy_s=picture.stages[id_]["busy_s"] + seconds)
+    verdict = picture.verdict(history)
+    assert verdict.cause == cause, verdict.sentence
+    assert verdict.chain == ((API, ONE, ORDERS) if cause == "queue" else (API, ONE))
+
+
+def test_two_channels_whose_queue_takes_the_core_are_held_back_by_it_once():
+    picture, history = Picture([*CHAIN, (API, TWO), (TWO, ORDERS)]), History()
+    for _ in range(10):
+        picture.stage(ORDERS, busy_s=picture.stages[ORDERS].get("busy_s", 0.0) + 0.9)
+        watched(picture, history, 1, ((API, ONE), 0.4), ((API, TWO), 0.4))
+    verdict = picture.verdict(history)
+    assert (verdict.cause, verdict.bottleneck, verdict.also) == ("queue", ORDERS, ())

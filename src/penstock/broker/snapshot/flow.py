@@ -181,6 +181,7 @@ def _describe_channel(view: dict[str, Json], channel: Channel) -> None:
     view["user"] = channel.peer.user
     view["connection"] = f"{CONNECTION} {channel.peer.name}"
     view["number"] = channel.number
+    view["busy_s"] = channel.mailbox.busy_ns / NS_PER_S
     view["unconfirmed"] = channel.confirms.unconfirmed() if channel.confirms is not None else 0
 
 
@@ -191,6 +192,7 @@ def _describe_queue(view: dict[str, Json], queue: Queue, now_ns: int) -> None:
     view["vhost"] = queue.vhost_name
     view["received"] = queue.published_count
     view["sent"] = queue.delivered_count
+    view["busy_s"] = queue.mailbox.busy_ns / NS_PER_S
     view["messages"] = queue.count() + len(queue.unacked)
     view["consumers"] = len(queue.subscribers)
     if saturation is not None:
