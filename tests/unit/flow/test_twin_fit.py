@@ -273,6 +273,18 @@ def test_latencies_shorter_than_the_twins_are_those_of_clients_that_wake_sooner(
     assert plant.wake_us < 0.5 * PLANT.wake_us
 
 
+def test_a_p99_shorter_than_uneven_syncs_make_it_is_that_of_syncs_more_alike() -> None:
+    kept = Load(Publishers(window=1000, persistent=True), Consumers(acks=False))
+    uneven = replace(PLANT, sync_us=tuple(100.0 + 4.0 * at for at in range(97)) + (2500.0,) * 3)
+    usual = simulate(uneven, kept, Settings(), 2.0)
+    plant = tune(uneven, kept, Settings(), usual.throughput, seconds=2.0, p99_ms=0.8 * usual.p99_ms)
+    seen = simulate(plant, kept, Settings(), 2.0)
+    assert seen.p99_ms == pytest.approx(0.8 * usual.p99_ms, rel=0.05)
+    assert seen.throughput == pytest.approx(usual.throughput, rel=0.05)
+    assert sum(plant.sync_us) == pytest.approx(sum(uneven.sync_us))
+    assert max(plant.sync_us) < max(uneven.sync_us)
+
+
 def test_messages_of_a_flood_that_are_older_than_the_twins_wait_in_the_kernel() -> None:
     flood, slow = Load(Publishers(), Consumers(acks=False)), replace(PLANT, channel_delay_us=20.0)
     usual = simulate(slow, flood, Settings(), 2.0)

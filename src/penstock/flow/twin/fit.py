@@ -216,6 +216,7 @@ def _fit_rest(plant: Plant, whole: Whole, by_kind: Mapping[str, Sequence[Interva
         write=_scaled(plant.write, scale),
         ack=_scaled(plant.ack, scale),
         store=_scaled(plant.store, scale),
+        deposit_us=plant.deposit_us * scale,
         synced=_scaled(plant.synced, scale),
         loop_us=plant.loop_us * scale,
         write_out_byte_us=plant.write_out_byte_us * scale,

@@ -39,7 +39,7 @@ class Plant:
     settle: Cost = Cost(4.0, 0.26)  # what the queue does for a delivery that is to be acked, and for its ack
     confirm: Cost = Cost(4.0, 0.0)  # a turn of the channel that tells of confirms
     store: Cost = Cost(15.0, 0.36)  # deposits encoded and handed to the journal's thread
-    deposit_us: float = 10.0  # beside that, for each batch of them: encoded, placed, and later told of
+    deposit_us: float = 25.0  # beside that, for each batch of them: encoded, placed, and later told of
     synced: Cost = Cost(14.0, 0.002)  # what the loop does when it hears of a sync
     write: Cost = Cost(16.0, 0.14)  # a connection's frames joined and given to the kernel
     loop_us: float = 8.0  # a round of the event loop beside all that

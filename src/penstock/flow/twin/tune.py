@@ -6,7 +6,8 @@ did at the settings of that time: CPU time per message, and throughput where the
 costs are scaled as one until the twin's CPU time per message is that of the broker. Then the time that sleepers need to
 wake is raised, or lowered with the clients' own work, or on a busy machine the time without a core lowered, until its
 throughput is. Where clients have told the p99 of their latency, their waits for a core are raised, or their work and
-waking lowered, or what the kernel holds of a flood changed, until the twin has it too: the broker sees none of these.
+waking lowered, or syncs made more alike, or what the kernel holds of a flood changed, until the twin has it too: the
+broker sees little or nothing of these.
 What the twin says of any other setting is a prediction.
 Upstream: fit.py.  Downstream: simulate.py. Not here: which load it was (who calls knows).
 """
@@ -90,8 +91,9 @@ def _as_fast(plant: Plant, load: Load, settings: Settings, throughput: float, se
 
 def _as_even(plant: Plant, load: Load, settings: Settings, p99_ms: float, seconds: float, seed: int) -> Plant:
     """Where the twin's latencies are too even, clients wait longer for a core now and then; where they are too long,
-    clients work and wake sooner. Only if that is what it takes: a wait that does not matter at these settings may be
-    all that matters at others. Else, where publishers flood, the kernel holds more or less of what they sent."""
+    syncs differ less (events count them in wide classes), or clients work and wake sooner. Only if that is what it
+    takes: a wait that does not matter at these settings may be all that matters at others. Else, where publishers
+    flood, the kernel holds more or less of what they sent."""
 
     def napping(nap_us: float) -> Plant:
         return replace(plant, nap_us=nap_us)
@@ -108,11 +110,12 @@ def _as_even(plant: Plant, load: Load, settings: Settings, p99_ms: float, second
     seen = p99_of(plant)
     if abs(seen / p99_ms - 1) <= NEAR:
         return plant
-    hurry = partial(hurried, plant)
     if seen < p99_ms and not is_below(napping(NAP_MAX_US)):
         return _between(napping, is_below, 0.0, NAP_MAX_US)
-    if seen > p99_ms and seen - p99_of(hurry(HURRY_LEAST)) >= (seen - p99_ms) / 2:
-        return _between(hurry, is_below, HURRY_LEAST, 1.0)
+    # Syncs first: they leave the throughput, which is right already, as it is.
+    for change, least in ((partial(steadied, plant), 0.0), (partial(hurried, plant), HURRY_LEAST)):
+        if seen > p99_ms and seen - p99_of(change(least)) >= (seen - p99_ms) / 2:
+            return _between(change, is_below, least, 1.0)
     publishers = load.publishers
     if publishers.rate or publishers.window or publishers.lead_max:
         return plant
@@ -135,6 +138,12 @@ def hurried(plant: Plant, part: float) -> Plant:
     return replace(plant, client=plant.client * part, wake_us=plant.wake_us * part)
 
 
+def steadied(plant: Plant, part: float) -> Plant:
+    """Syncs are only so far from their mean as before, times this part."""
+    mean_us = sum(plant.sync_us) / len(plant.sync_us)
+    return replace(plant, sync_us=tuple(mean_us + part * (one_us - mean_us) for one_us in plant.sync_us))
+
+
 def scaled(plant: Plant, scale: float) -> Plant:
     """All that takes CPU time takes so many times as much."""
 
@@ -152,6 +161,7 @@ def scaled(plant: Plant, scale: float) -> Plant:
         settle=cost(plant.settle),
         confirm=cost(plant.confirm),
         store=cost(plant.store),
+        deposit_us=plant.deposit_us * scale,
         synced=cost(plant.synced),
         write=cost(plant.write),
         loop_us=plant.loop_us * scale,
