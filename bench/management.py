@@ -280,7 +280,13 @@ def show_answers(table: dict[str, Times], what: str, rows: Sequence[str]) -> Non
     print("| --- |" + " --- |" * len(table))
     for path in rows:
         cells = [_cell(times[path]) for times in table.values()]
-        print(f"| `{path.partition('?')[0]}` | " + " | ".join(cells) + " |")
+        print(f"| {_named(path)} | " + " | ".join(cells) + " |")
+
+
+def _named(path: str) -> str:
+    """Without most of what is behind the question mark."""
+    base, _, query = path.partition("?")
+    return f"`{base}`" + (", a page" if "page=" in query else ", some columns" if "columns=" in query else "")
 
 
 def _cell(times: Sequence[float]) -> str:
