@@ -33,8 +33,29 @@ UriOption = Annotated[
     ),
 ]
 TablesOption = Annotated[Path, typer.Option(help="The directory of the tables; executors must see the same path.")]
-MasterOption = Annotated[str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.")]
-MemoryOption = Annotated[str, typer.Option(help="Heap of Spark's driver, and on a cluster of each executor, as 1g.")]
+
+
+def _master(text: str) -> str:
+    with one_line():
+        from penstock.spark.submission import check_master
+
+        return check_master(text)
+
+
+def _memory(text: str) -> str:
+    with one_line():
+        from penstock.spark.submission import check_memory
+
+        return check_memory(text)
+
+
+# Checked with the line itself: before a broker is looked for, a directory made, and Spark started.
+MasterOption = Annotated[
+    str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.", callback=_master)
+]
+MemoryOption = Annotated[
+    str, typer.Option(help="Heap of Spark's driver, and on a cluster of each executor, as 1g.", callback=_memory)
+]
 
 SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -3,11 +3,11 @@
 `local_session` starts one; a program that builds its own calls `prepare` first, which finds Java and Python for Spark.
 `opened` is for a command whose user names the master: here the same, on a cluster with the cluster's settings.
 Upstream: examples, tests, the pipeline's commands.  Downstream: pyspark, and register for the format "amqp".
-Not here: where Java comes from (java.py); clusters, whose settings are their owners' (docs/spark.md).
+Not here: where Java comes from (java.py); which masters and sizes there are (submission.py); clusters, whose settings
+are their owners' (docs/spark.md).
 """
 
 import os
-import re
 import signal
 import sys
 import warnings
@@ -20,8 +20,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.spark import register
-from penstock.spark.complaint import Complaint
 from penstock.spark.java import ensure_java
+from penstock.spark.submission import LOCAL, check_master, check_memory
 
 # Setting, value, and why.
 SETTINGS: tuple[tuple[str, str, str], ...] = (
@@ -80,8 +80,6 @@ def _started(app: str, master: str, given: dict[str, str]) -> SparkSession:
 
 # What any session of ours has: the others of SETTINGS are for a session on one machine.
 ANYWHERE = frozenset({"spark.sql.streaming.checkpointFileManagerClass", "spark.ui.showConsoleProgress"})
-LOCAL = re.compile(r"local(?:\[(\*|[1-9]\d*)\])?")
-REMOTE = re.compile(r"(?:spark|k8s|mesos)://.+|yarn")
 # Of a session that may live for months: what Spark remembers of past batches for a page that nobody opens.
 LONG_LIVED = {
     "spark.sql.ui.retainedExecutions": "5",
@@ -100,13 +98,13 @@ CLUSTER_SHUFFLES = "8"  # tables of a micro-batch are small: 200 tasks, Spark's 
 
 
 def session(app: str, master: str, memory: str = "1g", **config: str) -> SparkSession:
-    """A session at this master: local[*], local[2], spark://host:7077 …; a word that names none is a Complaint."""
+    """A session at this master: local[*], local[2], spark://host:7077 …; what makes no sense is a Complaint."""
+    check_master(master)
+    check_memory(memory)
     here = LOCAL.fullmatch(master)
     if here is not None:
         cores = os.cpu_count() if here[1] == "*" else int(here[1] or 1)
         return local_session(app, cores, memory, **config)
-    if not REMOTE.fullmatch(master):
-        raise Complaint(f"{master!r} is no master of Spark: local[*], local[2], spark://host:7077")
     prepare()
     given = {name: value for name, value, _ in SETTINGS if name in ANYWHERE}
     given |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
