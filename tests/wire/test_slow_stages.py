@@ -9,37 +9,22 @@ name the stage that is slow, and say nothing of a bystander who publishes at a p
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.amqp.method import (
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-    QueueBind,
-    QueueDeclare,
-    QueueDeclareOk,
-    QueueDelete,
-    QueueDeleteOk,
-)
-from penstock.amqp.table import Table
-from tests.wire.live import ROOT, ServeProcess
-from tests.wire.overloads import CONNECTION, NUMBERED, QUEUE, bystander, publisher
+from penstock.amqp.method import QueueDelete, QueueDeleteOk
+from tests.wire.heavy import COMPILER, NO_COMPILER, WORK, declare_before, declare_behind, heavy_exchange, slow_disk
+from tests.wire.live import ServeProcess
+from tests.wire.overloads import CONNECTION, QUEUE, bystander, publisher
 from tests.wire.raw import RawClient
 from tests.wire.test_flow import Verdicts
 from tests.wire.waiting import LIMIT_S, wait_until
 
-BINDINGS = 10_000  # half of them are looked at for every message: about a millisecond
-SYNC_US = 5_000_000  # as in overloads.py
 LOOKS = 5  # at a verdict that must not change
 CALM = "calm"
-WORK = "work"
-HEAVY: Table = {**NUMBERED, "urgent": True}  # no message is urgent, so that every binding is looked at in vain
-COMPILER = shutil.which("cc")
 
 
 class Served(Verdicts):
@@ -51,17 +36,6 @@ class Served(Verdicts):
         super().__init__(found[1])
         self.port = process.port
         self.slow = slow
-
-
-def slow_disk(directory: Path) -> dict[str, str]:
-    """The environment of a process whose syncs take so long while the file `slow` is there."""
-    if COMPILER is None:
-        return {}
-    library = directory / "slow_disk.so"
-    source = ROOT / "bench" / "slow_disk.c"
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
-    switch = str(directory / "slow")
-    return {"LD_PRELOAD": str(library), "SLOW_DISK_SWITCH": switch, "SLOW_DISK_SYNC_US": str(SYNC_US)}
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +58,8 @@ def client(site: Served) -> Iterator[RawClient]:
 
 @pytest.fixture
 def work(client: RawClient) -> Iterator[None]:
-    """An exchange that thinks long about every message, and gives it to queues that are bound without conditions."""
-    client.ask(ExchangeDeclare(WORK, "headers"), ExchangeDeclareOk)
-    client.ask(QueueDeclare("urgent"), QueueDeclareOk)
-    for number in range(BINDINGS):
-        client.send(QueueBind("urgent", WORK, str(number), nowait=True, arguments=HEAVY))
-    yield
-    client.ask(QueueDelete("urgent"), QueueDeleteOk)  # what was sent and not routed yet is light from now on
+    with heavy_exchange(client):
+        yield
 
 
 def watch(site: Served, cause: str) -> dict[str, Any]:
@@ -122,8 +91,7 @@ def published(site: Served, queue: str) -> int:
 
 @pytest.mark.usefixtures("work")
 def test_a_channel_that_routes_heavily_holds_its_publisher_back(site: Served, client: RawClient) -> None:
-    client.ask(QueueDeclare(QUEUE, arguments={"x-max-length": 10}), QueueDeclareOk)
-    client.send(QueueBind(QUEUE, WORK, nowait=True))
+    declare_behind(client, QUEUE)
     with publisher(site.port, CONNECTION, QUEUE, "numbered", f"exchange={WORK}"):
         verdict = watch(site, "channel")
         assert verdict["bottleneck"].startswith("channel ")
@@ -134,14 +102,14 @@ def test_a_channel_that_routes_heavily_holds_its_publisher_back(site: Served, cl
 def test_a_queue_whose_dead_letters_are_routed_heavily_holds_its_publisher_back(
     site: Served, client: RawClient
 ) -> None:
-    client.ask(QueueDeclare(QUEUE, arguments={"x-max-length": 1, "x-dead-letter-exchange": WORK}), QueueDeclareOk)
+    declare_before(client, QUEUE)
     with publisher(site.port, CONNECTION, QUEUE, "numbered"):
         verdict = watch(site, "queue")
         assert verdict["bottleneck"] == f"queue {QUEUE}"
         assert verdict["resource"] == "CPU"
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler: the disk is as fast as it is")
+@pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
 def test_a_slow_disk_holds_a_publisher_of_persistent_messages_back(site: Served, client: RawClient) -> None:
     with publisher(site.port, CONNECTION, QUEUE, "persistent"):
         site.slow.touch()

@@ -2,14 +2,17 @@
 
 Place: eventstream.py asks once a second, for stages that were active or are blocked (activity.py), and for saturated
 queues and those whose confirms they hold: these do nothing, and are just what people look for.
-Bounded: a sample never looks through more than a queue's first holds; the caller makes only as many as there is room.
+Bounded: a sample never looks through more than a queue's first holds, or a channel's first SENDS_LOOK queues; the
+caller makes only as many as there is room.
 Not here: when that is (eventstream.py), what an event is (events.py), the same for people (snapshot/flow.py).
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.activity import CONNECTION, STREAM, TEXT_MAX
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
 
 HELD_FROM_MAX: Final = 32  # channels named of those whose confirms a queue holds
+SENDS_TO_MAX: Final = 8  # queues named of those a channel sends to
+SENDS_LOOK: Final = 256  # looked at for that: some 20 us
 NS_PER_US: Final = 1000
 SYNC_CLASSES: Final = (*(str(round(bound_s * 1e6)) for bound_s in SYNC_BOUNDS_S), "inf")
 
@@ -50,6 +55,8 @@ def sample(stage: Stage, now_ns: int) -> dict[str, Json]:
         _add_work(fields, stage.mailbox.turns, stage.mailbox.busy_ns)
         if stage.peer.is_client:
             fields["connection"] = f"{CONNECTION} {stage.peer.name}"
+        if stage.outgoing:
+            fields["sends_to"] = _sends_to(stage)
     elif isinstance(stage, MessageStore):
         fields["mailbox"] = stage.pending_messages
         fields["sent"] = stage.received - stage.pending_messages
@@ -84,6 +91,18 @@ def _add_queue(fields: dict[str, Json], queue: Queue) -> None:
     if limit_bytes != NONE:
         fields["ready_bytes"] = queue.shelves.body_bytes()
         fields["limit_bytes"] = limit_bytes
+
+
+def _sends_to(channel: Channel) -> list[Json]:
+    """The queues behind it; of many, those whose turns took longest: which of them is slow, samples of theirs tell."""
+    queues = [stage for stage in islice(channel.outgoing, SENDS_LOOK) if isinstance(stage, Queue)]
+    if len(queues) > SENDS_TO_MAX:
+        queues = heapq.nlargest(SENDS_TO_MAX, queues, key=_busy_ns)
+    return [queue.name for queue in queues]
+
+
+def _busy_ns(queue: Queue) -> int:
+    return queue.mailbox.busy_ns
 
 
 def _stops(watermark: Watermark) -> tuple[int, int]:

@@ -88,7 +88,7 @@ class Graph:
             seen.add(last)
             if len(ids) > 1 and not self.passes_on(ids[-2], last):
                 held = len(ids) == 2 and last.startswith(CONSUMERS)
-                way = Way(self._whole(*ids) if held else self._heaviest(ids), -width, held)
+                way = Way(self._whole(*ids) if held else self.heaviest(ids), -width, held)
                 if way.bottleneck not in [other.bottleneck for other in found]:
                     found.append(way)
                 continue
@@ -98,7 +98,7 @@ class Graph:
                     heapq.heappush(waiting, (max(width, -weight), len(further), further))
         return found
 
-    def _heaviest(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+    def heaviest(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """To the queue behind a channel, if that takes the core for at least half of the time that was waited."""
         *_, upstream, last = ids
         stage = self._state.stages.get(last)

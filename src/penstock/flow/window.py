@@ -16,7 +16,7 @@ Not here: how that is found in events (spark/tables/), sentences and knobs (word
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from penstock.flow.graph import Graph
@@ -36,6 +36,9 @@ class Wait(NamedTuple):
     blocked_us: int
     passed_us: int  # of that, how long the second was blocked itself
     via: str = ""  # the channel by which confirms come
+    busy_us: int = 0  # of the second, if it is a channel: what its turns took
+    heaviest: str = ""  # the queue behind it whose turns took longest
+    heaviest_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def _roots(graph: Graph, waits: Sequence[Wait]) -> list[str | None]:
     for wait in waits:
         id_ = wait.downstream
         if not graph.passes_on(wait.upstream, id_):
-            roots.append(id_)
+            roots.append(graph.heaviest((wait.upstream, id_))[-1])
             continue
         if id_ not in behind:
             ways = graph.ways(id_)
@@ -88,7 +91,9 @@ def _state(waits: Sequence[Wait]) -> State:
     """The stages of the window, as if of one moment: what graph.py asks of them is who they are, and what is on."""
     stages: dict[str, dict[str, Any]] = {}
     alarms: dict[str, dict[str, Any]] = {}
-    for upstream, downstream, _, _, via in waits:
+    links: list[dict[str, Any]] = []
+    for wait in waits:
+        upstream, downstream, via = wait.upstream, wait.downstream, wait.via
         stages.setdefault(upstream, {"id": upstream})
         if downstream.startswith(ALARM):
             alarms[downstream] = {"source": downstream[len(ALARM) :]}
@@ -101,10 +106,14 @@ def _state(waits: Sequence[Wait]) -> State:
                 stages.setdefault(via, {"id": via})["connection"] = upstream
         else:
             stages.setdefault(downstream, {"id": downstream})
-    return read_state({"stages": list(stages.values()), "alarms": list(alarms.values())})
+        if wait.heaviest:
+            links.append({"upstream": downstream, "downstream": wait.heaviest})
+    return read_state({"stages": list(stages.values()), "links": links, "alarms": list(alarms.values())})
 
 
 def _shares(waits: Sequence[Wait]) -> Shares:
+    busy = {wait.downstream: wait.busy_us / US for wait in waits}
+    busy |= {wait.heaviest: wait.heaviest_us / US for wait in waits}
     return Shares(
         stages_s={},
         edges_s={},
@@ -112,6 +121,7 @@ def _shares(waits: Sequence[Wait]) -> Shares:
         passed_weights={(wait.upstream, wait.downstream): wait.passed_us / US for wait in waits},
         held_s={},
         since_s={},
+        busy_weights=busy,
     )
 
 
@@ -125,11 +135,4 @@ def _without_short_alarms(shares: Shares, held_us: Mapping[str, int]) -> Shares:
         or not downstream.startswith(ALARM)
         or weight * US >= ALARM_SHARE * held_us.get(upstream, 0)
     }
-    return Shares(
-        stages_s={},
-        edges_s={},
-        edge_weights=weights,
-        passed_weights=shares.passed_weights,
-        held_s={},
-        since_s={},
-    )
+    return replace(shares, edge_weights=weights)

@@ -10,7 +10,15 @@ from penstock.amqp.method import ConfirmSelect
 from penstock.broker.activity import TEXT_MAX
 from penstock.broker.alarms import Alarms, Thresholds, Watch
 from penstock.broker.events import RESOURCES, SAMPLE, VERSION
-from penstock.broker.sampling import HELD_FROM_MAX, SYNC_CLASSES, histogram, resources, sample, waiting
+from penstock.broker.sampling import (
+    HELD_FROM_MAX,
+    SENDS_TO_MAX,
+    SYNC_CLASSES,
+    histogram,
+    resources,
+    sample,
+    waiting,
+)
 from penstock.credit import Stage
 from penstock.store.journal import SYNC_BOUNDS_S, sync_class
 from tests.events import check_event
@@ -61,6 +69,24 @@ def test_turns_and_the_time_they_took_are_told_of_channels_and_queues() -> None:
     assert sampled(queue, house)["turns"] == queue.mailbox.turns > 0
     assert sampled(queue, house)["busy_us"] == 5
     assert sampled(channel, house)["turns"] > 0
+
+
+def test_a_channel_names_the_queues_it_sends_to_and_of_many_those_that_took_longest() -> None:
+    house = House()
+    queues = [house.queue(f"q{number}") for number in range(SENDS_TO_MAX + 2)]
+    peer = publisher(house, "q0", b"x")
+    (channel,) = peer.reader.outgoing
+    assert sampled(channel, house)["sends_to"] == ["queue q0"]
+    for queue in queues[1:]:
+        peer.publish(1, queue.queue_name, b"x")
+    house.run_until_idle()
+    for took, queue in enumerate(queues):
+        queue.mailbox.busy_ns = 1_000_000 * took
+    assert set(sampled(channel, house)["sends_to"]) == {queue.name for queue in queues[2:]}
+    consumer = house.peer("consumer")
+    consumer.open(1)
+    (idle,) = consumer.reader.outgoing
+    assert "sends_to" not in sampled(idle, house)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,25 @@ def test_a_stage_that_is_blocked_for_less_than_half_of_the_time_is_slow_by_itsel
     assert (found.cause, found.bottleneck, found.share) == ("queue", "queue orders", 0.8)
 
 
+@pytest.mark.parametrize(
+    ("channel_us", "queue_us", "bottleneck"),
+    [
+        (WINDOW // 10, WINDOW * 8 // 10, "queue orders"),
+        (WINDOW * 8 // 10, WINDOW // 10, CHANNEL),
+        (WINDOW * 4 // 10, WINDOW * 6 // 10, CHANNEL),  # the more, but not by far
+        (WINDOW // 100, WINDOW * 3 // 10, CHANNEL),  # by far the more, but it is not what was waited for
+    ],
+)
+def test_of_a_channel_and_a_queue_that_share_the_core_the_one_that_takes_it_is_the_bottleneck(
+    channel_us, queue_us, bottleneck
+):
+    wait = Wait(CONNECTION, CHANNEL, WINDOW, 0, "", channel_us, "queue orders", queue_us)
+    findings, roots = judge([wait], {CONNECTION: WINDOW}, WINDOW)
+    assert [finding.bottleneck for finding in findings] == [bottleneck]
+    assert roots == [bottleneck]
+    assert findings[0].cause == bottleneck.partition(" ")[0]
+
+
 def test_a_connection_that_was_held_back_for_less_than_a_twentieth_has_no_verdict():
     assert verdict([Wait(CONNECTION, CHANNEL, 499_999, 0)], 499_999) is None
     assert verdict([Wait(CONNECTION, CHANNEL, 500_000, 0)], 500_000) is not None

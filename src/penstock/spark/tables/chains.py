@@ -1,6 +1,6 @@
 """Chains: who waited for whom in a window, how long, and how long the second was blocked itself meanwhile.
 
-Upstream: slices.py.  Downstream: verdicts.py, which adds the root of each: the bottleneck behind it.
+Upstream: slices.py, work.py.  Downstream: verdicts.py, which adds the root of each: the bottleneck behind it.
 Not here: what it means (flow/window.py).
 """
 
@@ -13,8 +13,8 @@ from penstock.spark.tables.slices import SLICE_S
 from penstock.spark.tables.windows import US, floor_us, windowed
 
 
-def waits(edges: DataFrame, stages: DataFrame, held: DataFrame, window_s: int) -> DataFrame:
-    """window_us, upstream, downstream, blocked_us, passed_us, blocks, via."""
+def waits(edges: DataFrame, stages: DataFrame, held: DataFrame, work: DataFrame, window_s: int) -> DataFrame:
+    """window_us, upstream, downstream, blocked_us, passed_us, blocks, via, busy_us, heaviest, heaviest_us."""
     by_second = stages.select(
         F.col("stage").alias("downstream"), "slice_us", F.col("blocked_us").alias("downstream_us")
     )
@@ -37,6 +37,7 @@ def waits(edges: DataFrame, stages: DataFrame, held: DataFrame, window_s: int) -
             F.sum("blocks").alias("blocks"),
             F.min("via").alias("via"),
         )
+        .join(work, ["window_us", "downstream"], "left")
     )
 
 

@@ -32,6 +32,7 @@ from penstock.spark.tables.samples import measured, samples
 from penstock.spark.tables.schema import DERIVED
 from penstock.spark.tables.syncs import syncs
 from penstock.spark.tables.windows import micros, window_start
+from penstock.spark.tables.work import work
 
 __all__ = ["KNOWN", "Inputs", "Keep", "derive", "derive_known", "known", "window_start"]
 
@@ -93,7 +94,7 @@ def derive_known(inputs: Inputs, window_s: int, keep: Keep = as_it_is) -> dict[s
     held = slices_.held(measures)
     judged = keep(
         verdicts_.judged(
-            chains_.waits(slices_.edges(cut), stages, held, window_s),
+            chains_.waits(slices_.edges(cut), stages, held, work(measures, window_s), window_s),
             chains_.held_back(stages, held, window_s),
             window_s,
         )

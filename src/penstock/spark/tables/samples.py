@@ -1,6 +1,7 @@
 """Samples: what each stage did between two of its samples.
 
-Upstream: events.py.  Downstream: depth.py, verdicts.py (who is who, whose confirms are held), the twin.
+Upstream: events.py.  Downstream: depth.py, work.py, slices.py (whose confirms are held), verdicts.py (who is who), the
+twin.
 Counters are sums over a stage's life, so a rate is the difference of two samples. The one before must not be older than
 LOOKBACK_S, and no counter may have gone back: then it is another stage of the same name, or the broker was restarted.
 Not here: a queue's window (depth.py).
@@ -18,7 +19,9 @@ from penstock.spark.tables.windows import US, floor_us, windowed
 
 COUNTERS: Final = ("received", "sent", "blocked_us", "busy_us", "turns")
 MEASURED: Final = ("interval_s", "received_rate", "sent_rate", "blocked_share", "service_us", "batch")
-KEPT: Final = ("offset", "limit_messages", "ready", "held", "held_from", "start_us")  # for the tables made of samples
+# For the tables made of samples:
+LIMITS: Final = ("ready", "limit_messages", "ready_bytes", "limit_bytes")
+KEPT: Final = ("offset", *LIMITS, "held", "held_from", "sends_to", "start_us")
 TOLD: Final = tuple(name for name, *_ in SAMPLES if name not in MEASURED)
 
 
@@ -45,6 +48,8 @@ def measured(events: DataFrame, window_s: int) -> DataFrame:
             "service_us": F.when(
                 interval_s.isNotNull() & (_grown("received") > 0), _grown("busy_us") / _grown("received")
             ),
+            # One turn in 16 is timed and stands for all, so the sum may be more than there was time for.
+            "busy_rate": F.when(is_next, F.least(F.lit(1.0), _grown("busy_us") / gap_us)),
             "batch": F.when(interval_s.isNotNull() & (_grown("turns") > 0), _grown("received") / _grown("turns")),
         }
     )

@@ -83,6 +83,7 @@ EVENTS: Final[tuple[Row, ...]] = (
     ("user", "string", "of a connection, or who failed to log in"),
     ("vhost", "string", "of a connection, queue or stream"),
     ("connection", "string", "of a channel, the stage of its connection"),
+    ("sends_to", "array<string>", "of a channel, queues that it sends to"),
     ("saturated", "boolean", "of a queue, now"),
     ("held", "bigint", "confirms that are or were held"),
     ("held_from", "array<string>", "the channels whose confirms these are"),

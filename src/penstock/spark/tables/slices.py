@@ -1,6 +1,6 @@
 """Slices: blocked time by the second, the common ground of chains, verdicts and depth.
 
-Upstream: blocks.py, samples.py.  Downstream: chains.py, depth.py.
+Upstream: blocks.py, samples.py.  Downstream: chains.py, depth.py, work.py.
 Who waited for whom is compared second by second, as the broker does live: a queue that blocks its channels in one
 second and waits for the disk in the next does not pass the one on to the other. Of a block that is longer than the
 slice that is derived, only the seconds from `start_us` on are made: every row has it (derive.py:KNOWN).
@@ -18,7 +18,7 @@ from penstock.spark.tables.blocks import SATURATED
 from penstock.spark.tables.windows import US, floor_us
 
 SLICE_S: Final = 1
-HELD_GAP_S: Final = 2.5  # a saturated queue is sampled every second, on a busy machine later; no longer than REACH_S
+SAMPLE_GAP_S: Final = 2.5  # a stage is sampled every second, on a busy machine later; no longer than REACH_S
 
 
 def slices(found: DataFrame, window_s: int) -> DataFrame:
@@ -64,28 +64,32 @@ def stages(cut: DataFrame) -> DataFrame:
 
 
 def held(measures: DataFrame) -> DataFrame:
-    """Connections that wait for confirms, as edges to the consumers of the queue that holds them; `via` is the channel.
-
-    A sample stands for the time since the one before."""
-    us, gap_us = F.col("us"), F.col("us") - F.col("_us")
-    is_near = (gap_us > 0) & (gap_us <= int(HELD_GAP_S * US))
-    from_us = us - F.when(is_near, gap_us).otherwise(F.lit(SLICE_S * US))
-    waits = measures.filter("held > 0 and size(held_from) > 0 and us > start_us").select(
-        "stage",
-        F.greatest(from_us, F.col("start_us")).alias("low"),
-        us.alias("to_us"),
-        F.explode("held_from").alias("via"),
-    )
-    low, to_us = F.col("low"), F.col("to_us")
+    """Connections that wait for confirms, as edges to the consumers of the queue that holds them; `via` the channel."""
+    waiting = by_second(measures.filter("held > 0 and size(held_from) > 0"), "held_from")
     return (
-        waits.withColumn("slice_us", _each_slice(low, to_us))
+        waiting.withColumn("via", F.explode("held_from"))
         .groupBy(
             _connection(F.col("via")).alias("upstream"),
             F.concat(F.lit("consumers of "), F.col("stage")).alias("downstream"),
             "slice_us",
         )
-        .agg(_capped(_overlap(low, to_us).cast("double")), F.min("via").alias("via"), F.lit(0).alias("blocks"))
+        .agg(_capped(overlap().cast("double")), F.min("via").alias("via"), F.lit(0).alias("blocks"))
     )
+
+
+def by_second(measures: DataFrame, *columns: str) -> DataFrame:
+    """stage, low, to_us, slice_us, and these: a sample stands for the time since the one before, second by second."""
+    us, gap_us = F.col("us"), F.col("us") - F.col("_us")
+    is_near = (gap_us > 0) & (gap_us <= int(SAMPLE_GAP_S * US))
+    from_us = us - F.when(is_near, gap_us).otherwise(F.lit(SLICE_S * US))
+    low = F.greatest(from_us, F.col("start_us")).alias("low")
+    spans = measures.filter("us > start_us").select("stage", low, us.alias("to_us"), *columns)
+    return spans.withColumn("slice_us", _each_slice(F.col("low"), F.col("to_us")))
+
+
+def overlap() -> Column:
+    """Of rows of `by_second`, how much of it is in their second."""
+    return _overlap(F.col("low"), F.col("to_us"))
 
 
 def _each_slice(low: Column, high: Column) -> Column:

@@ -24,6 +24,7 @@ JUDGED: Final = (
     "window_us bigint, role string, upstream string, downstream string, root string, blocked_us bigint, "
     "passed_us bigint, blocks bigint, cause string, chain array<string>, share double, resource string"
 )
+WORK: Final = {"via": "string", "busy_us": "bigint", "heaviest": "string", "heaviest_us": "bigint"}  # for the rule only
 ROWS_MAX: Final = 5_000  # of an Arrow batch that is given back
 ARROW: Final = pa.schema(
     [
@@ -54,7 +55,7 @@ def judged(waits: DataFrame, held_back: DataFrame, window_s: int) -> DataFrame:
         "blocked_us",
         F.lit(0).cast("bigint").alias("passed_us"),
         F.lit(0).cast("bigint").alias("blocks"),
-        F.lit(None).cast("string").alias("via"),
+        *(F.lit(None).cast(type_).alias(name) for name, type_ in WORK.items()),
     )
     # Numbered by window: so the rows of a window are together, in one partition and one after the other.
     by_window = Window.partitionBy("window_us").orderBy("upstream", "downstream")
@@ -86,11 +87,21 @@ def _judge_one(window_us: int, members: Iterable[Row], length_us: int) -> Iterat
         else:
             edges.append(row)
     waits = [
-        Wait(row["upstream"], row["downstream"], row["blocked_us"], row["passed_us"], row["via"] or "") for row in edges
+        Wait(
+            row["upstream"],
+            row["downstream"],
+            row["blocked_us"],
+            row["passed_us"],
+            row.pop("via") or "",
+            row.pop("busy_us") or 0,
+            row.pop("heaviest") or "",
+            row.pop("heaviest_us") or 0,
+        )
+        for row in edges
     ]
     findings, roots = judge(waits, held_us, length_us)
     for row, root in zip(edges, roots, strict=True):
-        del row["via"], row["number"]
+        del row["number"]
         yield {**row, "role": "wait", "root": root}
     for finding in findings:
         yield {
