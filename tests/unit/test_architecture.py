@@ -38,7 +38,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "definitionscommand": EVERYTHING,  # a part of the command line
     "streamcommand": frozenset({"amqp", "client"}),  # a part of the command line
     "pipeline": frozenset({"amqp", "client", "console", "flow", "spark"}),  # a part of the command line: jobs on Spark
-    "up": frozenset({"amqp", "client", "config"}),  # a part of the command line: starts the other parts as processes
+    # A part of the command line: starts the other parts as processes, and checks before what they would refuse.
+    "up": frozenset({"amqp", "client", "config", "spark.complaint", "spark.submission"}),
     "console": frozenset(),  # a part of the command line: talks to a running broker over its HTTP API
     # Beside the table: settings are plain values, the fixture starts a server, `python -m penstock` is the command.
     "config": frozenset({"credit"}),

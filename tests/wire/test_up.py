@@ -5,6 +5,7 @@ With the pipeline: tests/spark/pipeline/test_up.py.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -171,13 +172,49 @@ def test_a_data_directory_that_another_broker_has_is_one_line(up: Up, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "words", [("--set", "credit.nothing=1"), ("--uri", "http://example.org"), ("--config", "missing.toml")]
+    ("words", "line"),
+    [
+        (("--set", "credit.nothing=1"), "credit.nothing"),
+        (("--uri", "http://example.org"), "an address looks like amqp://"),
+        (("--config", "missing.toml"), "missing.toml"),
+        (("--master", "banana"), "--master 'banana' is no master of Spark"),
+        (("--memory", "lots"), "--memory 'lots' is no size of a heap"),
+        (("--memory", "64m"), "--memory '64m' is too little"),
+        (("--window", "0"), "--window is 1 to 600 seconds, not 0"),
+        (("--window", "601"), "--window is 1 to 600 seconds, not 601"),
+        (("--tables", "file"), "file is not a directory"),
+        (("--tables", "file/below"), "file is not a directory"),
+        (("--tables", "/proc/none"), "the tables in /proc/none cannot be written: "),
+        (("--set", "management.tables=file"), "file is not a directory"),
+        (("--tables", "made"), "made have windows of 30 s: say --window 30, or once penstock pipeline flow --tables"),
+        (("--tables", "damaged"), "damaged/_ledger/manifest.json is damaged: "),
+    ],
+    ids=" ".join,
 )
-def test_a_mistake_on_the_command_line_is_one_line_and_starts_nothing(tmp_path: Path, words: tuple[str, str]) -> None:
+def test_a_mistake_on_the_command_line_is_one_line_and_starts_nothing(
+    tmp_path: Path, words: tuple[str, str], line: str
+) -> None:
+    (tmp_path / "file").touch()
+    for name, manifest in (("made", '{"format": 1, "window_s": 30.0}'), ("damaged", "{")):
+        (tmp_path / name / "_ledger").mkdir(parents=True)
+        (tmp_path / name / "_ledger" / "manifest.json").write_text(manifest)
+    before = sorted(tmp_path.rglob("*"))
     told = refused(tmp_path, "up", *words)
     assert told.startswith("penstock: ")
     assert told.count("\n") == 1
-    assert not (tmp_path / "data").exists()
+    assert line in told
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_tables_whose_windows_are_as_long_as_asked_for_are_gone_on_with(up: Up, tmp_path: Path) -> None:
+    own = tmp_path / "tables" / "_ledger"
+    own.mkdir(parents=True)
+    (own / "manifest.json").write_text('{"format": 1, "window_s": 30.0}')
+    with (own / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that no Spark starts: this is about the checks before it
+        started = up("--tables", str(own.parent), "--window", "30")
+        started.wait_for_out("ready: ")
+        started.wait_for_line(f"penstock: the tables in {own.parent} are being written by ")
 
 
 def test_the_address_may_be_in_the_environment_where_no_list_of_processes_shows_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`penstock up`: the command line of it.
 
-Upstream: cli.py.  Downstream: crew.py, by a Plan (plan.py).
+Upstream: cli.py.  Downstream: check.py, then crew.py, by a Plan (plan.py).
 A user's mistake is one line on stderr and a non-zero exit, before anything is started.
 """
 
@@ -16,12 +16,12 @@ import typer
 
 from penstock.client.uri import UriError, parse_uri
 from penstock.config import Config, ConfigError, load
+from penstock.up.check import Mistake, check_tables, check_words
 from penstock.up.crew import Crew
 from penstock.up.plan import NO_EVENTS, NO_SPARK, TABLES, URI_VARIABLE, Plan
 from penstock.up.printer import Printer
 
 LAST_LINES_S: Final = 2.0  # for a terminal to take what was said last
-WINDOW_S_MAX: Final = 600  # the pipeline's bound (spark/tables/schema.py:LATE_MAX_S): it would never start with more
 
 
 def up(
@@ -36,9 +36,7 @@ def up(
     tables: Annotated[
         Path | None, typer.Option(help="Directory of the pipeline's tables; DATA/pipeline by default.")
     ] = None,
-    window: Annotated[
-        int, typer.Option(min=1, max=WINDOW_S_MAX, help="Seconds that a row of the tables stands for.")
-    ] = 10,
+    window: Annotated[int, typer.Option(help="Seconds that a row of the tables stands for, 1 to 600.")] = 10,
     master: Annotated[str, typer.Option(help="Where Spark runs: local[*], local[2], spark://host:7077.")] = "local[*]",
     memory: Annotated[str, typer.Option(help="Heap of Spark's JVM, as 1g.")] = "1g",
     demo: Annotated[bool, typer.Option("--demo", help="Play a load: producers, a slow consumer, bursts.")] = False,
@@ -56,7 +54,11 @@ def up(
         loaded = load(config, os.environ, settings or [])
         if uri is not None:
             parse_uri(uri)
-    except (ConfigError, UriError) as error:
+        check_words(window, master, memory)
+        where, off = _tables(tables, loaded, data), _pipeline_off(loaded)
+        if not off:
+            check_tables(where, window)
+    except (ConfigError, UriError, Mistake) as error:
         print(f"penstock: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
     plan = Plan(
@@ -64,14 +66,14 @@ def up(
         listen_tls=listen_tls,
         management=management,
         data=data,
-        tables=_tables(tables, loaded, data),
+        tables=where,
         config=config,
         settings=settings or [],
         window_s=window,
         master=master,
         memory=memory,
         uri=uri,
-        pipeline_off=_pipeline_off(loaded),
+        pipeline_off=off,
         with_demo=demo,
     )
     printer = Printer(loaded.word("log.format") == "json")

@@ -18,7 +18,7 @@ from penstock.client.uri import parse_uri
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger
 from penstock.spark.tables.schema import LATE_MAX_S
-from penstock.up.command import WINDOW_S_MAX
+from penstock.up.check import WINDOW_S_MAX
 from penstock.up.demo.cast import CAST
 from tests.wire.upprocess import UpProcess
 from tests.wire.waiting import wait_until
@@ -156,5 +156,5 @@ def test_a_stop_while_spark_starts_leaves_nobody(up: Up) -> None:
     assert not pages(started.log), started.log
 
 
-def test_a_window_that_the_pipeline_would_refuse_is_refused_before_anything_is_started() -> None:
+def test_the_longest_window_that_up_takes_is_the_longest_that_the_pipeline_takes() -> None:
     assert WINDOW_S_MAX == LATE_MAX_S
