@@ -144,6 +144,10 @@ def script() -> list[Event]:
                cpu_us=window)  # fmt: skip
     for window, ready, free in ((370, 400, 1000), (380, 450, 900), (390, 650, 800)):
         it.sample(window + 5, "queue filling", blocked=False, messages=ready, ready=ready, limit=1000, consumers=0)
+        sizes = {"ready_bytes": 1000 * ready, "limit_bytes": 1_000_000}
+        it.sample(window + 5, "queue heavy", blocked=False, messages=ready // 100, consumers=0, **sizes)
+        both = {"ready": ready // 100, "limit": 10, **sizes}
+        it.sample(window + 5, "queue both", blocked=False, messages=ready // 100, consumers=0, **both)
         it.put("resources", window + 5, memory_used_bytes=1500, memory_limit_bytes=2000, disk_free_bytes=free,
                disk_limit_bytes=600, connections=1, channels=1, queues=1, cpu_us=window)  # fmt: skip
     it.blocked(395, "queue now", "store")
@@ -385,6 +389,28 @@ def test_a_queue_that_grows_is_at_its_limit_when_the_line_through_its_windows_is
     assert row["hits_at"] == at(400 + 28)
 
 
+def test_a_queue_that_is_limited_by_bytes_is_at_its_limit_when_these_are(tables: Tables):
+    (row,) = of(tables["forecast"], subject="queue heavy")
+    assert (row["unit"], row["window"], row["value"], row["limit"]) == ("bytes", at(390), 650_000.0, 1_000_000.0)
+    assert (row["slope_per_s"], row["in_s"]) == (pytest.approx(12_500.0), pytest.approx(28.0))
+    assert row["hits_at"] == at(400 + 28)
+    last = of(tables["depth"], stage="queue heavy")[-1]
+    assert (last["ready_bytes_last"], last["limit_bytes"], last["limit_share"]) == (650_000, 1_000_000, 0.65)
+    assert last["limit_messages"] is None
+
+
+def test_a_queue_with_two_limits_has_a_forecast_for_each_and_is_as_near_as_to_the_nearer(tables: Tables):
+    rows = {row["unit"]: row for row in of(tables["forecast"], subject="queue both")}
+    found = {unit: (row["value"], row["limit"], row["slope_per_s"]) for unit, row in rows.items()}
+    assert found == {
+        "messages": (6.0, 10.0, pytest.approx(0.1)),
+        "bytes": (650_000.0, 1_000_000.0, pytest.approx(12_500.0)),
+    }
+    assert of(tables["depth"], stage="queue both")[-1]["limit_share"] == 0.65
+    units = {row["subject"]: row["unit"] for row in tables["forecast"] if row["subject"] != "queue both"}
+    assert units == {"queue filling": "messages", "queue heavy": "bytes", "disk": "bytes", "memory": "bytes"}
+
+
 def test_a_disk_that_fills_is_at_its_limit_when_the_line_through_its_windows_is(tables: Tables):
     (row,) = of(tables["forecast"], subject="disk", window=at(390))
     assert (row["value"], row["limit"], row["slope_per_s"]) == (800.0, 600.0, pytest.approx(-10.0))
@@ -492,13 +518,16 @@ def parts() -> dict[str, str]:
     return dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 
 
-def test_every_table_is_documented_with_all_its_columns_and_their_types():
+def test_every_table_is_documented_with_all_its_columns_their_types_and_what_they_say():
     from penstock.spark.tables.schema import TABLES
 
     assert list(parts()) == list(TABLES)
     for name, text in parts().items():
-        rows = [(row[0], row[1]) for row in table_rows(text)[2:]]
-        assert rows == [(column, type_) for column, type_, _ in TABLES[name].rows], name
+        told = [(column, type_, words.strip("`")) for column, type_, words in TABLES[name].rows]
+        found = [
+            tuple(cell.replace("[events.md](events.md)", "docs/events.md") for cell in row) for row in table_rows(text)
+        ]
+        assert found[2:] == told, name
         assert TABLES[name].text in text
 
 

@@ -7,7 +7,9 @@
     blocks.py     block intervals, and which of them are open
     slices.py     blocked time by second: the common ground of chains, verdicts and depth
     chains.py     who blocked whom
-    verdicts.py   the bottleneck of every connection and window, by flow/window.py; top blockers
+    work.py       what stages did while others waited for them
+    verdicts.py   the bottleneck of every connection and window, by flow/window.py
+    blockers.py   what held back most
     depth.py      queues: how long, how fast, how near their limits
     syncs.py      what syncs took
     resources.py  memory, disk, what there is

@@ -27,6 +27,8 @@ def depth(measures: DataFrame, stages: DataFrame, window_s: int) -> DataFrame:
             F.max_by("consumers", at).alias("consumers"),
             F.max_by(F.coalesce("ready", "messages"), at).alias("ready_last"),
             F.max_by("limit_messages", at).alias("limit_messages"),
+            F.max_by("ready_bytes", at).alias("ready_bytes_last"),
+            F.max_by("limit_bytes", at).alias("limit_bytes"),
         )
     )
     shares = stages.groupBy("stage", floor_us(F.col("slice_us"), window_s).alias("window_us")).agg(
@@ -36,7 +38,8 @@ def depth(measures: DataFrame, stages: DataFrame, window_s: int) -> DataFrame:
         {
             "saturated_share": F.coalesce("saturated_share", F.lit(0.0)),
             "blocked_share": F.coalesce("blocked_share", F.lit(0.0)),
-            "limit_share": F.when(F.col("limit_messages") > 0, F.col("ready_last") / F.col("limit_messages")),
+            # Of two limits the one that comes first: the greatest of a value and a null is the value.
+            "limit_share": F.greatest(_of("ready_last", "limit_messages"), _of("ready_bytes_last", "limit_bytes")),
         }
     )
     return windowed(joined, "depth")
@@ -45,6 +48,10 @@ def depth(measures: DataFrame, stages: DataFrame, window_s: int) -> DataFrame:
 def _rate(name: str) -> Column:
     """Of all intervals whose sample is in the window, the longer the more."""
     return (F.sum(F.col(name) * F.col("interval_s")) / F.sum("interval_s")).alias(name)
+
+
+def _of(value: str, limit: str) -> Column:
+    return F.when(F.col(limit) > 0, F.col(value) / F.col(limit))
 
 
 def _share(name: str, window_s: int) -> Column:

@@ -25,6 +25,7 @@ from penstock.spark.tables import blocks as blocks_
 from penstock.spark.tables import chains as chains_
 from penstock.spark.tables import slices as slices_
 from penstock.spark.tables import verdicts as verdicts_
+from penstock.spark.tables.blockers import blockers
 from penstock.spark.tables.depth import depth
 from penstock.spark.tables.forecast import forecast
 from penstock.spark.tables.resources import resources
@@ -107,7 +108,7 @@ def derive_known(inputs: Inputs, window_s: int, keep: Keep = as_it_is) -> dict[s
         "open": blocks_.open_blocks(found, signs, window_s),
         "chains": chains_.chains(judged),
         "verdicts": verdicts_.verdicts(judged, verdicts_.clients(measures, window_s)),
-        "blockers": verdicts_.blockers(judged, window_s),
+        "blockers": blockers(judged, window_s),
         "depth": depth_,
         "syncs": syncs(events, window_s),
         "resources": resources_,

@@ -2,7 +2,7 @@
 
 Upstream: depth.py, resources.py.  Downstream: the report, the History page.
 The trend is the straight line with the least squares through the last value of each window of FORECAST_S. It needs
-three windows. Only what has a limit has a forecast.
+three windows. Only what has a limit has a forecast; a queue that has two, of messages and of bytes, has two: `unit`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,13 @@ HORIZON_S: Final = 30 * 86_400  # what is further away than a month is no foreca
 
 def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame:
     """Of the windows of both that have `is_asked`; the others are only there for the trend."""
-    values = _queues(depth).unionByName(_disk(resources)).unionByName(_memory(resources))
+    queues = _queues(depth, "messages", "ready_last", "limit_messages").unionByName(
+        _queues(depth, "bytes", "ready_bytes_last", "limit_bytes")
+    )
+    values = queues.unionByName(_disk(resources)).unionByName(_memory(resources))
     second = F.unix_seconds("window")
-    lately = Window.partitionBy("subject").orderBy(second).rangeBetween(window_s - FORECAST_S, Window.currentRow)
+    of_one = Window.partitionBy("subject", "unit").orderBy(second)
+    lately = of_one.rangeBetween(window_s - FORECAST_S, Window.currentRow)
     trend = values.filter("value is not null").withColumns(
         {
             "slope_per_s": F.regr_slope("value", second.cast("double")).over(lately),
@@ -50,12 +54,13 @@ def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame
     )
 
 
-def _queues(depth: DataFrame) -> DataFrame:
+def _queues(depth: DataFrame, unit: str, value: str, limit: str) -> DataFrame:
     return depth.select(
         "window",
         F.col("stage").alias("subject"),
-        F.col("ready_last").cast("double").alias("value"),
-        F.col("limit_messages").cast("double").alias("limit"),
+        F.lit(unit).alias("unit"),
+        F.col(value).cast("double").alias("value"),
+        F.col(limit).cast("double").alias("limit"),
         F.lit(False).alias("falls"),
         "is_asked",
     )
@@ -66,6 +71,7 @@ def _disk(resources: DataFrame) -> DataFrame:
     return resources.select(
         "window",
         F.lit("disk").alias("subject"),
+        F.lit("bytes").alias("unit"),
         F.col("disk_free_bytes").cast("double").alias("value"),
         F.when(F.col("disk_limit_bytes") > 0, F.col("disk_limit_bytes")).cast("double").alias("limit"),
         F.lit(True).alias("falls"),
@@ -77,6 +83,7 @@ def _memory(resources: DataFrame) -> DataFrame:
     return resources.select(
         "window",
         F.lit("memory").alias("subject"),
+        F.lit("bytes").alias("unit"),
         F.col("memory_used_bytes").cast("double").alias("value"),
         F.col("memory_limit_bytes").cast("double").alias("limit"),
         F.lit(False).alias("falls"),

@@ -85,7 +85,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "depth": (
         *_known("stage", "messages_last"),
         *_share("saturated_share", "blocked_share"),
-        *_not_negative("messages_min", "received_rate", "sent_rate", "limit_share"),
+        *_not_negative("messages_min", "received_rate", "sent_rate", "ready_last", "ready_bytes_last", "limit_share"),
         Rule("the last is between the least and the most", "messages_last between messages_min and messages_max"),
     ),
     "syncs": (
@@ -99,6 +99,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     ),
     "forecast": (
         *_known("subject", "value", "limit", "slope_per_s"),
+        Rule("its unit is messages or bytes", "unit in ('messages', 'bytes')"),
         *_share("r2"),
         Rule("it is hit after the window, or not at all", "hits_at is null or (hits_at > window and in_s >= 0)"),
         Rule("the trend is of the last 300 s", "over_s > 0 and over_s <= 300"),

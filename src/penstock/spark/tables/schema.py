@@ -220,7 +220,9 @@ DEPTH: Final[tuple[Row, ...]] = (
     ("blocked_share", "double", "of the window, 0 to 1"),
     ("ready_last", "bigint", "messages that count for its limit, at the last sample"),
     ("limit_messages", "bigint", "its stop mark or maximum; null: none"),
-    ("limit_share", "double", "ready_last of limit_messages; may be above 1"),
+    ("ready_bytes_last", "bigint", "the same in bytes of bodies; null: it has no limit of bytes"),
+    ("limit_bytes", "bigint", "its stop mark or maximum in bytes; null: none"),
+    ("limit_share", "double", "ready of the limit, messages or bytes, whichever is nearer; may be above 1"),
 )
 
 SYNCS: Final[tuple[Row, ...]] = (
@@ -251,7 +253,8 @@ RESOURCES: Final[tuple[Row, ...]] = (
 
 FORECAST: Final[tuple[Row, ...]] = (
     ("subject", "string", "`queue orders`, `disk` or `memory`"),
-    ("value", "double", "messages, or bytes free or used, at the end of the window"),
+    ("unit", "string", "of `value`, `limit` and the trend: `messages` or `bytes`; a queue may have a row for each"),
+    ("value", "double", "messages or bytes of a queue, bytes free or used, at the end of the window"),
     ("limit", "double", "where it should not get to"),
     ("slope_per_s", "double", "the trend: least squares over the last 300 s"),
     ("r2", "double", "how well a straight line fits, 0 to 1; null if the value does not change"),

@@ -1,6 +1,6 @@
-"""Verdicts: of every connection and window, what held it back; and what held back most.
+"""Verdicts: of every connection and window, what held it back.
 
-Upstream: chains.py, samples.py (who the client is).  Downstream: the report, the History page.
+Upstream: chains.py, samples.py (who the client is).  Downstream: blockers.py, the report, the History page.
 The rule is not here: flow/window.py has it, the same as live. It is called in Spark's Python workers, a partition of
 whole windows at a time; everything before and behind it is SQL.
 """
@@ -143,17 +143,3 @@ def verdicts(judged_: DataFrame, clients_: DataFrame) -> DataFrame:
         "resource",
     )
     return windowed(found.join(clients_, ["window_us", "connection"], "left"), "verdicts")
-
-
-def blockers(judged_: DataFrame, window_s: int) -> DataFrame:
-    """What held back most, first. What nobody knows has no name to be ranked by."""
-    found = (
-        judged_.filter("role = 'verdict' and root is not null")
-        .groupBy("window_us", F.col("root").alias("bottleneck"), "cause")
-        .agg(
-            F.count("*").alias("connections"),
-            F.round(F.sum("share") * (window_s * US)).cast("bigint").alias("blocked_us"),
-        )
-    )
-    worst = Window.partitionBy("window_us").orderBy(F.desc("blocked_us"), "bottleneck", "cause")
-    return windowed(found.withColumn("rank", F.row_number().over(worst)), "blockers")
