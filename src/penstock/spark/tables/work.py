@@ -26,11 +26,11 @@ def work(measures: DataFrame, window_s: int) -> DataFrame:
     )
     behind = seconds.select(window_us, "stage", F.explode("sends_to").alias("heaviest")).distinct()
     queues = busy.select("window_us", F.col("stage").alias("heaviest"), F.col("busy_us").alias("heaviest_us"))
+    took = behind.join(queues, ["window_us", "heaviest"], "left").fillna(0, ["heaviest_us"])
     longest = F.max_by(F.struct("heaviest", "heaviest_us"), F.struct("heaviest_us", "heaviest")).alias("longest")
     return (
-        behind.join(queues, ["window_us", "heaviest"])
-        .groupBy("window_us", "stage")
+        took.groupBy("window_us", "stage")
         .agg(longest)
-        .join(busy, ["window_us", "stage"])
+        .join(busy, ["window_us", "stage"], "left")  # all are there; what an inner join gives, Spark shuffles again
         .select("window_us", F.col("stage").alias("downstream"), "busy_us", "longest.heaviest", "longest.heaviest_us")
     )
