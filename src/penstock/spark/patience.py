@@ -14,6 +14,9 @@ from typing import Final
 from penstock.client.error import ClientError, Closed, Unreachable
 
 OUTAGE_S: Final = 60.0  # a restart with recovery takes seconds; a minute is an outage that someone must see
+# Of a run that ends by itself, as one from cron: for so long a broker may be away at its start. Then someone must see
+# it: the address may be wrong, and runs that wait for ever only get more.
+START_S: Final = 300.0
 FIRST_WAIT_S: Final = 0.1
 WAIT_S_MAX: Final = 3.0
 # The broker's own words for "not now": shutting down, an internal error, a leader that is being elected.

@@ -17,18 +17,20 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli import commands
+from penstock.client.connection import Connection
+from penstock.client.consumer import Consumer
 from penstock.client.uri import parse_uri
 from penstock.pipeline.stopping import Stopping
 from penstock.spark.archive.compact import compact
 from penstock.spark.archive.files import COMMIT, ArchiveFiles, Label, read_label, table_files
 from penstock.spark.archive.job import Archive, Wanted
 from penstock.spark.archive.rows import SOURCE_COLUMNS
-from penstock.spark.archive.wait import await_broker
+from penstock.spark.archive.wait import await_broker, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from tests.spark.pipeline.archiving import JobProcess, Lines, archive, fill, rows
 from tests.spark.queuework import delete, ready
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 STARTS_S = 400.0  # a JVM on a machine that is very busy
 
@@ -300,12 +302,31 @@ def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_
         "'headers' is a map, which makes no": {"to": other, "stream": name, "partition_by": "headers"},
         "is no list of names and types": {"to": other, "stream": name, "json": "id lang"},
         "--start is for streams": {"to": other, "queue": f"{name}q", "start": "17"},
+        "--start is earliest, latest, a number or JSON": {"to": other, "stream": name, "start": "17x"},
+        f"{name}q at amqp://guest@127.0.0.1": {"to": other, "stream": f"{name}q"},
+        "is a queue, not a stream: say --queue": {"to": other, "stream": f"{name}q"},
+        "is a stream, not a queue: say --stream": {"to": other, "queue": name},
     }.items():
         assert told in complaint(Wanted(uri=uri, **wanted))  # type: ignore[arg-type]
     assert not other.exists()
     (mine / "_checkpoint").mkdir()
     (mine / "_checkpoint" / "metadata").write_text('{"id": "other"}')
     assert "_checkpoint is another query's" in complaint(Wanted(uri=uri, to=mine, stream=name))
+
+
+def test_a_stream_and_a_queue_of_rabbitmq_are_told_apart_too_and_no_message_is_taken(rabbitmq: str, name: str):
+    fill(rabbitmq, name, numbered(5), "stream")
+    fill(rabbitmq, f"{name}q", numbered(5))
+    with Connection.connect(parse_uri(rabbitmq)) as connection:
+        look_for_stream(connection, name)
+        look_for_queue(connection, f"{name}q")
+        with pytest.raises(Complaint, match="is a queue, not a stream"):
+            look_for_stream(connection, f"{name}q")
+        with pytest.raises(Complaint, match="is a stream, not a queue"):
+            look_for_queue(connection, name)
+    with Connection.connect(parse_uri(rabbitmq)) as connection:
+        first = Consumer(connection.open_channel(), f"{name}q").read(1, LIMIT_S)
+    assert (first.bodies, first.redelivered) == ([b"0"], [False])
 
 
 def complaint(wanted: Wanted) -> str:

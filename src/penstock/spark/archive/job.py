@@ -3,7 +3,8 @@
 Upstream: pipeline/archive.py.  Downstream: the source "amqp", rows.py (rows), files.py (files).
 Exactly once: Spark's checkpoint, in the directory itself, says which messages are in which batch; the directory says
 which batch it has. What is acked in a queue, or passed over in a stream, is in synced files that the directory names.
-A broker that is away is waited for; a query that fails after it got on is started again from its checkpoint.
+A broker that is away is waited for, but not by an archive that never had one; a query that fails after it got on is
+started again from its checkpoint.
 Not here: how files get into the table (files.py), merging small ones (compact.py).
 """
 
@@ -42,7 +43,9 @@ from penstock.spark.archive.rows import (
 )
 from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint, first_line, line_of
+from penstock.spark.offsets import PositionError, parse_position
 from penstock.spark.options import parse_options
+from penstock.spark.patience import START_S
 from penstock.spark.session import fresh
 from penstock.spark.streamview import StreamView
 
@@ -53,6 +56,7 @@ SAMPLE_BYTES: Final = 16 * 1024 * 1024  # of them, of a queue
 SAMPLE_BODY_BYTES: Final = 256 * 1024  # longer ones are not looked at: the sample is in the driver's memory
 STREAM_ROWS: Final = 1_000_000  # of a batch: a file of some ten to hundred megabytes
 LOOK_S: Final = 0.2
+EVERY_S_MAX: Final = 86_400.0  # a day; who wants a batch more seldom starts it by cron
 OF_QUERY: Final = re.compile(r"^Query \[id = .*?\] terminated with exception:| SQLSTATE: \w+")
 NO_WORDS: Final = "(no cause message)"
 COMPACT_BATCHES: Final = 50  # how often a run that follows merges small files
@@ -84,12 +88,16 @@ class Archive:
     def __init__(self, wanted: Wanted, stop: threading.Event, say: Say, warn: Say) -> None:
         if (wanted.stream is None) == (wanted.queue is None):
             raise Complaint("name what to archive: --stream or --queue, one of them")
-        if wanted.every_s <= 0:
-            raise Complaint(f"--every is a number of seconds above 0, not {wanted.every_s:g}")
+        if not 0 < wanted.every_s <= EVERY_S_MAX:  # nan is outside too
+            raise Complaint(f"--every is above 0 and up to {EVERY_S_MAX:.0f} seconds, not {wanted.every_s:g}")
         if wanted.rows_max is not None and wanted.rows_max < 1:
             raise Complaint(f"--max-rows-per-trigger is 1 or more, not {wanted.rows_max}")
         if wanted.queue is not None and wanted.start != EARLIEST:
             raise Complaint("--start is for streams: a queue has no place but its head")
+        try:
+            parse_position(wanted.start)
+        except PositionError as error:
+            raise Complaint(f"--start is {error}") from None
         if wanted.keep_body and wanted.json is None:
             raise Complaint("--keep-body means nothing without --json: bodies are kept")
         self._wanted = wanted
@@ -121,14 +129,16 @@ class Archive:
             self._shape = Shape(columns, places, given, label.keep_body)
             check_places(self._shape)
         there = self._wanted.to.exists()
-        if not there and not await_broker(self._uri, self._look, self._stop, self._warn):
+        if not there and not self._await(0):
             return False  # before the directory is made: a mistyped name leaves none
         files = self._files = ArchiveFiles(self._wanted.to)
         files.check(label)
         files.recover()
         if files.label is not None and label.json == INFER:
             self._shape = Shape(columns, places, files.label.body_fields(), label.keep_body)
-        return not there or await_broker(self._uri, self._look, self._stop, self._warn)
+        if files.label is None:
+            return not there or self._await(0)
+        return self._await(None if self._wanted.follow else START_S)
 
     def run(self, spark: SparkSession) -> int:
         """Archive until all is there, or until told to stop. The number of rows this run has archived."""
@@ -166,6 +176,9 @@ class Archive:
             self._files.close()
 
     # Before it runs.
+
+    def _await(self, most_s: float | None) -> bool:
+        return await_broker(self._uri, self._look, self._stop, self._warn, most_s)
 
     def _label_places(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         wanted = self._wanted
@@ -319,7 +332,7 @@ class Archive:
                 raise fault  # a bug of ours, or the disk's own words
             raise Complaint(text) from None
         self._warn(f"{text}; starting again")
-        await_broker(self._uri, self._look, self._stop, self._warn)
+        self._await(None)
 
 
 def _line(text: str) -> str:

@@ -4,7 +4,8 @@
 
 Upstream: pipeline/flow.py.  Downstream: batch.py, rebuild.py, ledger (compaction, retention), report/page.py.
 A query that fails is started again: Spark never does that by itself. When the broker is away it is waited for; only a
-job that has never run fails at once, because then its user has probably mistyped the address.
+job that has never run fails at once, because then its user has probably mistyped the address, and one that runs once
+waits for no longer than patience.py:START_S.
 Not here: what a batch does (batch.py), options of the command (pipeline/flow.py).
 """
 
@@ -36,7 +37,7 @@ from penstock.spark.ledger import Ledger, disk
 from penstock.spark.ledger.compact import compact
 from penstock.spark.ledger.manifest import moment
 from penstock.spark.ledger.retain import retain
-from penstock.spark.patience import is_passing
+from penstock.spark.patience import START_S, is_passing
 from penstock.spark.reading import Reading
 from penstock.spark.report.page import PageWriter
 from penstock.spark.session import LONG_LIVED, UNIX_SOCKETS, is_local
@@ -59,6 +60,9 @@ CONFIG = {
 }
 REST = 2.0  # times what a batch took: so long nothing is done after it, and two thirds of a core are left to others
 REST_S_MAX = 3.0  # what comes meanwhile waits
+TRIGGER_S_MAX = 86_400.0  # a day; who wants a batch more seldom has --once
+PROGRESS_S_MAX = 86_400.0
+KEEP_DAYS_MAX = 36_500  # a hundred years: dates before the year 1 cannot be reckoned with
 JVM_GONE = "Spark's JVM is gone: it was killed, or had too little memory (--memory)"
 
 log = logging.getLogger("penstock.spark")
@@ -85,13 +89,14 @@ class FlowSettings:
         parse_uri(self.uri)
         if not 1 <= self.window_s <= LATE_MAX_S:
             raise Complaint(f"--window is 1 to {LATE_MAX_S} seconds, not {self.window_s}")
-        if self.trigger_s < 0:
-            raise Complaint(f"--trigger is 0 or more seconds, not {self.trigger_s:g}")
-        if self.progress_s <= 0:
-            raise Complaint(f"--progress is above 0 seconds, not {self.progress_s:g}")
+        # So written that what is no number (nan) is outside too.
+        if not 0 <= self.trigger_s <= TRIGGER_S_MAX:
+            raise Complaint(f"--trigger is 0 to {TRIGGER_S_MAX:.0f} seconds, not {self.trigger_s:g}")
+        if not 0 < self.progress_s <= PROGRESS_S_MAX:
+            raise Complaint(f"--progress is above 0 and up to {PROGRESS_S_MAX:.0f} seconds, not {self.progress_s:g}")
         for name, days in (("--keep-days", self.keep_days), ("--keep-event-days", self.keep_event_days)):
-            if days < 1:
-                raise Complaint(f"{name} is 1 or more days, not {days}")
+            if not 1 <= days <= KEEP_DAYS_MAX:
+                raise Complaint(f"{name} is 1 to {KEEP_DAYS_MAX} days, not {days}")
 
 
 class FlowJob:
@@ -119,6 +124,7 @@ class FlowJob:
 
     def run(self, once: bool = False, ready: Callable[[], None] = lambda: None) -> None:
         """Until it is stopped; `once`: until all that was there when it began is in the tables."""
+        self._once = once
         self._check_window()
         self._check_first()
         failed = 0
@@ -160,7 +166,7 @@ class FlowJob:
         line = first_line(str(error))
         if not self._is_there():
             log.warning("the broker is away; waiting for it: %s", line)
-            self._wait_for_broker()
+            self._wait_for_broker(line)
             return 0
         failed += 1
         if failed >= TRIES:
@@ -174,13 +180,16 @@ class FlowJob:
         process = getattr(context._gateway, "proc", None)  # none: somebody else started it
         return context._jsc is None or (process is not None and process.poll() is not None)
 
-    def _wait_for_broker(self) -> None:
+    def _wait_for_broker(self, line: str) -> None:
+        """Until it is there. A job that runs once gives up with this line: the next one of cron goes on."""
         wait_s, most_s = AWAY_LOOK_S
         began = time.monotonic()
         while not self.stopping.wait(wait_s):
             if self._is_there():
                 log.warning("the broker is back after %.0f s", time.monotonic() - began)
                 return
+            if self._once and time.monotonic() - began >= START_S:
+                raise Complaint(f"{line}; waited {START_S:.0f} s for the broker (uri {self._uri})")
             wait_s = min(wait_s * 2, most_s)
 
     def stop(self) -> None:
@@ -205,7 +214,6 @@ class FlowJob:
     # The query.
 
     def _start(self, once: bool) -> StreamingQuery:
-        self._once = once
         self._batch.forget()
         self._check_stream()
         # The ledger's mark is the only truth: Spark does not sync its checkpoint, so after a loss of power it may be

@@ -29,6 +29,7 @@ from penstock.client.uri import parse_uri
 from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_exchange
 from penstock.spark.complaint import Complaint, first_line
 from penstock.spark.encoder import ColumnError, Plan, make_plan
+from penstock.spark.patience import START_S
 from penstock.spark.replay.lane import RESULT, Lane
 from penstock.spark.replay.plan import DUE, LANE, Route, check_route, default_order, laned, time_us
 from penstock.spark.replay.state import Begun, ReplayState, Terms
@@ -40,6 +41,7 @@ TELL_IDLE_S: Final = 30.0  # while nothing gets on: Spark sorts, the broker bloc
 LOOK_S: Final = 0.1
 STOP_S: Final = 10.0  # how long lanes may take to end by themselves: a blocked one does not
 LANES_MAX: Final = 1000
+SPEED_MAX: Final = 1e9  # at which thirty years take a second; faster is full speed, which is to leave it out
 # Of Arrow batches on their way to a lane: what a task holds of rows that are not sent yet.
 BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = 16 * 1024 * 1024
@@ -73,8 +75,10 @@ class Replay:
     """One run. `prepare` needs no Spark; `run` or `show` do the work; `close` lets the checkpoint go."""
 
     def __init__(self, wanted: Wanted, stop: threading.Event, say: Say, warn: Say) -> None:
-        if wanted.speed is not None and not wanted.speed > 0:
-            raise Complaint(f"--speed is above 0: 1 is as recorded, 2 twice as fast; not {wanted.speed:g}")
+        if wanted.speed is not None and not 0 < wanted.speed <= SPEED_MAX:  # nan is outside too
+            raise Complaint(
+                f"--speed is above 0 and up to {SPEED_MAX:g}: 1 is as recorded, 2 twice as fast; not {wanted.speed:g}"
+            )
         if wanted.window < 1:
             raise Complaint(f"--window is 1 or more, not {wanted.window}")
         if wanted.lanes is not None and not 1 <= wanted.lanes <= LANES_MAX:
@@ -99,9 +103,13 @@ class Replay:
             return True
         if self._wanted.checkpoint is None:
             self._own = Path(tempfile.mkdtemp(prefix="penstock-replay-"))
-        self._state = ReplayState((self._wanted.checkpoint or self._own or Path()).resolve())
-        self._state.hold()
-        return await_broker(self._uri, self._look, self._stop, self._warn)
+        state = ReplayState((self._wanted.checkpoint or self._own or Path()).resolve())
+        begun = state.has_begun()
+        if not begun and not self._await(0):
+            return False  # before the directory is made: a mistyped name leaves none
+        self._state = state
+        state.hold()
+        return not begun or self._await(START_S)
 
     def close(self) -> None:
         if self._state is not None:
@@ -174,6 +182,9 @@ class Replay:
             self._say(f"  and {begun.rows - SHOWN} more")
 
     # Before it runs.
+
+    def _await(self, most_s: float | None) -> bool:
+        return await_broker(self._uri, self._look, self._stop, self._warn, most_s)
 
     def _order(self, rows: DataFrame) -> tuple[str, ...]:
         if self._wanted.order_by is None:
@@ -332,7 +343,7 @@ class Replay:
         if not got_on and not is_away(self._uri):
             raise Complaint(text) from None
         self._warn(f"{text}; starting again")
-        await_broker(self._uri, self._look, self._stop, self._warn)
+        self._await(None)
 
 
 class _Job:

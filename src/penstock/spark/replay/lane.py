@@ -31,6 +31,7 @@ from penstock.spark.replay.state import Mark, ReplayState
 TICK_S: Final = 0.01  # rows that are due so close together go out together
 NAP_S: Final = 0.2  # how often a waiting lane looks whether it is to stop
 LOCK_WAIT_S: Final = 120.0  # for a task of an earlier run; Spark ends it when its JVM is gone
+DUE_US_MAX: Final = (1 << 63) - 1  # what a column of times can hold; a clock at a high speed gets beyond it
 RESULT: Final = "lane int, confirmed long"
 
 log: Final = logging.getLogger("penstock.spark")
@@ -132,7 +133,8 @@ class Course:
         """How many of these are due; the first is."""
         assert self._lane.speed is not None
         passed_us = (time.time() + TICK_S - self._began_at) * 1e6 * self._lane.speed
-        later = pc.index(pc.greater(dues, self._lane.first_us + int(passed_us)), True).as_py()
+        until_us = min(self._lane.first_us + int(passed_us), DUE_US_MAX)
+        later = pc.index(pc.greater(dues, until_us), True).as_py()
         return len(dues) if later < 0 else max(int(later), 1)
 
     def _at(self, due_us: int) -> float:

@@ -100,7 +100,7 @@ class ReplayState:
     def hold(self) -> None:
         """For this job alone, from now until `release`."""
         self.root.mkdir(parents=True, exist_ok=True)
-        if not (self.root / PLAN).exists():
+        if not self.has_begun():
             # A run that was killed while it wrote the plan may have left it under another name.
             own = (LOCK, f"{PLAN}{disk.UNFINISHED}")
             strange = next((one.name for one in sorted(self.root.iterdir()) if one.name not in own), None)
@@ -117,6 +117,10 @@ class ReplayState:
     def release(self) -> None:
         if self._lock is not None:
             self._lock.release()
+
+    def has_begun(self) -> bool:
+        """Whether an earlier run has been at a broker."""
+        return (self.root / PLAN).exists()
 
     def begun(self, terms: Terms) -> Begun | None:
         """What an earlier run has found out; None: there was none. Complaint if it was another replay."""
