@@ -154,6 +154,23 @@ def test_a_demo_that_dies_is_started_again_and_the_broker_is_not_touched(up: Up)
     assert started.process_of("serve").pid == broker.pid
 
 
+def test_a_part_that_cannot_start_is_tried_less_and_less_often_and_the_log_says_why(up: Up) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+        started = up("--demo", *NO_PIPELINE, environment={"PENSTOCK_URI": f"amqp://me:secret@{dead}"})
+        why = f"the demo ended with exit code 1: the demo: no broker at {dead}"
+        for count, pause_s in enumerate((1, 2, 4), 1):
+            line = started.wait_for_line(why, count)
+            assert line.endswith(f"; it is started again in {pause_s} s")
+            assert "secret" not in line
+        Connection.connect(parse_uri(started.uri)).close()
+        started.process.send_signal(signal.SIGTERM)  # in the middle of a pause
+        assert started.wait() == 0
+        started.wait_until_nobody_is_left()
+        assert len([line for line in started.log if why in line]) == 3
+
+
 def test_a_port_in_use_is_the_line_that_serve_has_for_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = ("--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--management", "127.0.0.1:0")

@@ -4,7 +4,7 @@ Upstream: command.py.  Downstream: the parts (part.py), what they say (printer.p
 All decisions are made here, by one thread, from one list of happenings: a line, an end, a signal, a time that has
 come.
 The broker is first up and last down. Its end is the end of all. The pipeline and the demo are started again when they
-end, after pauses that grow; the broker is not touched by that.
+end, after pauses that grow, longest for what was not even ready; the broker is not touched by that.
 Stopping: demo, pipeline, broker, each with its time limit. A second signal hurries: the demo and the pipeline are
 killed and the broker is told at once. A third one kills the broker too; what it has confirmed is on disk.
 """
@@ -21,7 +21,7 @@ from typing import Final
 from penstock.client.uri import parse_uri
 from penstock.up import descent
 from penstock.up.part import STOPS, Ended, Family, Happenings, Line, Part, Stop
-from penstock.up.plan import READY, STEADY_S, URI_VARIABLE, Plan, pause_s
+from penstock.up.plan import HOPELESS_PAUSE_MAX_S, PAUSE_MAX_S, READY, STEADY_S, URI_VARIABLE, Plan, pause_s
 from penstock.up.printer import STDOUT, Printer
 
 # Until a part that was told to stop is killed. The pipeline may be in the middle of a batch; the broker says goodbye to
@@ -32,27 +32,33 @@ BROKER_STOP_S: Final = 60.0
 LOOK_S: Final = 60.0  # between two looks when no time is due
 AGAIN_S: Final = 1.0  # signals so close are one wish: `timeout` and shells send to a process and to its group
 FAILED: Final = 1
+COMPLAINT: Final = "penstock: "  # how the line begins with which a part says why it cannot go on
 NOISE: Final = ("WARNING: Using incubator modules: ",)  # what Java says at every start of Spark, which told it to
 
 
 class Aide:
     """A part that is started again when it ends."""
 
-    __slots__ = ("began_s", "due_s", "failures", "part", "stop_s", "words")
+    __slots__ = ("complaint", "due_s", "failures", "part", "ready_s", "stop_s", "words")
 
     def __init__(self, part: Part, words: list[str], stop_s: float) -> None:
         self.part = part
         self.words = words
         self.stop_s = stop_s
         self.failures = 0
-        self.began_s = 0.0
+        self.ready_s: float | None = None  # since when; None: it is not
+        self.complaint = ""  # the last since it was started
         self.due_s: float | None = None  # when it is to be started; None: it runs, or is not to run
+
+    def began(self) -> None:
+        self.due_s = self.ready_s = None
+        self.complaint = ""
 
     def ended(self, now_s: float) -> float:
         """It has ended; in how many seconds it is due again."""
-        if now_s - self.began_s >= STEADY_S:
+        if self.ready_s is not None and now_s - self.ready_s >= STEADY_S:
             self.failures = 0
-        pause = pause_s(self.failures)
+        pause = pause_s(self.failures, HOPELESS_PAUSE_MAX_S if self.ready_s is None else PAUSE_MAX_S)
         self.failures += 1
         self.due_s = now_s + pause
         return pause
@@ -127,16 +133,19 @@ class Crew:
         if line.descriptor == STDOUT and not part.is_ready and READY.match(text):
             part.is_ready = True
             self._is_ready(part, text)
-        elif part is self.broker and not self._address and text.startswith("penstock: "):
+        elif part is self.broker and not self._address and text.startswith(COMPLAINT):
             # Why it cannot start: the same line as `penstock serve` has for it.
             self._complained = True
             self._printer.exact(text, is_trouble=True)
         elif text.strip() and not text.startswith(NOISE):
             self._printer.line(part.name, text)
+            if part is not self.broker and text.startswith(COMPLAINT):
+                self._aide(part).complaint = text.removeprefix(COMPLAINT)
 
     def _is_ready(self, part: Part, text: str) -> None:
         self._printer.exact(text)
         if part is not self.broker:
+            self._aide(part).ready_s = self._clock()
             return
         self._address = self.plan.address(text)
         if self.plan.pipeline_off:
@@ -163,16 +172,20 @@ class Crew:
                 self._printer.say("error", f"the broker {how}: stopping")
             self._stop_all()
         else:
-            aide = next(one for one in self.aides if one.part is part)
+            aide = self._aide(part)
             pause = aide.ended(self._clock())
-            self._printer.say("warning", f"the {part.name} {how}; it is started again in {pause:.0f} s")
+            # The reason again: what a part says is far above by then, or in the log of yesterday.
+            why = f": {aide.complaint}" if aide.complaint and end.code > 0 else ""
+            self._printer.say("warning", f"the {part.name} {how}{why}; it is started again in {pause:.0f} s")
 
     # Starting and stopping.
 
     def _start(self, aide: Aide) -> None:
-        aide.due_s = None
-        aide.began_s = self._clock()
+        aide.began()
         aide.part.start(aide.words, {URI_VARIABLE: self._address})
+
+    def _aide(self, part: Part) -> Aide:
+        return next(one for one in self.aides if one.part is part)
 
     def _running(self) -> bool:
         return any(aide.part.process is not None for aide in self.aides)

@@ -17,7 +17,8 @@ TABLES: Final = "pipeline"  # in the data directory; the broker's own files ther
 ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere is reached here
 URI_VARIABLE: Final = "PENSTOCK_URI"  # how parts get the address: a command line is for all on the machine to read
 PAUSE_MAX_S: Final = 60
-STEADY_S: Final = 60.0  # a part that ran for so long was well: what ends it then is news
+HOPELESS_PAUSE_MAX_S: Final = 600  # what cannot start costs a core for seconds at each try: a JVM, for a pipeline
+STEADY_S: Final = 60.0  # a part that was ready for so long was well: what ends it then is news
 
 NO_SPARK: Final = 'the flow pipeline is off, the broker and its page run: it needs Spark: pip install "penstock[spark]"'
 NO_EVENTS: Final = "the flow pipeline is off, the broker and its page run: events.enabled is false"
@@ -67,6 +68,6 @@ class Plan:
         return f"amqp://guest:guest@{f'[{host}]' if ':' in host else host}:{found['port']}"
 
 
-def pause_s(failures: int) -> float:
-    """How long to wait before a part is started again that has ended so often without having run for long."""
-    return float(min(PAUSE_MAX_S, 2 ** min(failures, 10)))
+def pause_s(failures: int, most_s: int) -> float:
+    """How long to wait before a part is started again that has ended so often without having been ready for long."""
+    return float(min(most_s, 2 ** min(failures, 10)))

@@ -1,4 +1,4 @@
-"""The plan of `penstock up`: the words for each part, where the broker is reached, how pauses grow."""
+"""`penstock up` without a process: the words for each part, where the broker is reached, how pauses grow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from penstock.up.crew import Aide
 from penstock.up.part import Family, Happenings, Part
-from penstock.up.plan import PAUSE_MAX_S, STEADY_S, Plan, pause_s
+from penstock.up.plan import HOPELESS_PAUSE_MAX_S, PAUSE_MAX_S, STEADY_S, Plan, pause_s
 
 PLAN = Plan("127.0.0.1:0", None, "127.0.0.1:15672", Path("data"), Path("/var/tables"))
 
@@ -47,14 +47,52 @@ def test_an_address_that_was_given_counts() -> None:
     assert replace(PLAN, uri="amqps://a:b@host").address("ready: amqp 127.0.0.1:1") == "amqps://a:b@host"
 
 
+@pytest.fixture
+def aide() -> Aide:
+    return Aide(Part("pipeline", Happenings(), Family()), [], 1.0)
+
+
 def test_pauses_grow_up_to_a_minute() -> None:
-    assert [pause_s(failures) for failures in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert pause_s(10_000) == PAUSE_MAX_S
+    assert [pause_s(failures, PAUSE_MAX_S) for failures in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_s(10_000, PAUSE_MAX_S) == PAUSE_MAX_S
 
 
-def test_a_part_that_was_well_for_long_begins_with_the_shortest_pause() -> None:
-    aide = Aide(Part("pipeline", Happenings(), Family()), [], 1.0)
-    assert [aide.ended(10.0), aide.ended(11.0)] == [1, 2]
-    assert aide.due_s == 13.0
-    aide.began_s = 20.0
+def test_a_part_that_was_ready_for_long_begins_with_the_shortest_pause(aide: Aide) -> None:
+    aide.began()
+    assert aide.ended(10.0) == 1
+    assert aide.due_s == 11.0
+    aide.began()
+    assert aide.ended(12.0) == 2
+    aide.began()
+    aide.ready_s = 20.0
     assert aide.ended(20.0 + STEADY_S) == 1
+
+
+def test_a_part_that_is_ready_and_then_fails_soon_waits_longer_each_time_up_to_a_minute(aide: Aide) -> None:
+    pauses = []
+    for began_s in range(0, 8000, 1000):
+        aide.began()
+        aide.ready_s = began_s + 2 * STEADY_S  # its start does not count, however long it takes
+        pauses.append(aide.ended(began_s + 3 * STEADY_S - 1))
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_part_that_is_never_ready_waits_longer_each_time_however_long_it_tries(aide: Aide) -> None:
+    pauses = []
+    for began_s in range(0, 12_000, 1000):
+        aide.began()
+        pauses.append(aide.ended(began_s + 2 * STEADY_S))
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]
+    assert pauses[-1] == HOPELESS_PAUSE_MAX_S
+
+
+def test_a_part_that_is_ready_at_last_does_not_wait_so_long_any_more(aide: Aide) -> None:
+    for began_s in range(0, 12_000, 1000):
+        aide.began()
+        aide.ended(began_s + 1)
+    aide.began()
+    aide.ready_s = 20_001
+    assert aide.ended(20_002) == PAUSE_MAX_S
+    aide.began()
+    aide.ready_s = 21_001
+    assert aide.ended(21_001 + STEADY_S) == 1
