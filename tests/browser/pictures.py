@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pika
-from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Page, ViewportSize, expect, sync_playwright
 
 from tests.browser.shrink import shrink
 from tests.browser.site import ARGUMENTS, WAIT_MS, Site, Visit, chromium
@@ -194,18 +194,31 @@ def history(browser: Browser, folder: Path, directory: Path) -> None:
         visit.page.evaluate("scrollTo(0, document.querySelector('svg.strips').getBoundingClientRect().top - 150)")
         visit.page.wait_for_timeout(500)
         shoot(visit.page, folder / "history-timeline.png", blank, False)
+        scroll_to(visit.page, '[data-part="forecasts"]')
+        shoot(visit.page, folder / "history-forecasts.png", blank, False)
         visit.close()
     finally:
         site.stop()
     report = directory / "report.html"
     made_ms = int(now.timestamp() * 1000)
     report.write_text(page(digest(ledger, now - timedelta(hours=1), now, WINDOW_S, advice=ADVICE), made_ms), "utf-8")
-    for scheme in ("light", "dark"):
-        opened = browser.new_page(viewport={"width": 1180, "height": 1000}, color_scheme=scheme)
+    for name in ("report-light", "report-dark", "report-light-narrow", "report-dark-narrow"):
+        narrow = name.endswith("narrow")
+        size: ViewportSize = {"width": 390, "height": 844} if narrow else {"width": 1180, "height": 1000}
+        opened = browser.new_page(viewport=size, color_scheme="dark" if "dark" in name else "light")
         opened.goto(report.as_uri())
-        shoot(opened, folder / f"report-{scheme}.png", blank, False)
+        shoot(opened, folder / f"{name}.png", blank, narrow)
+        if name == "report-light":
+            scroll_to(opened, "#forecasts")
+            shoot(opened, folder / "report-forecasts.png", blank, False)
         opened.close()
     blank.close()
+
+
+def scroll_to(page: Page, what: str) -> None:
+    """So that it is below what stays at the top."""
+    page.evaluate("(what) => scrollBy(0, document.querySelector(what).getBoundingClientRect().top - 80)", what)
+    page.wait_for_timeout(500)
 
 
 def main(folder: Path, wanted: list[str]) -> None:

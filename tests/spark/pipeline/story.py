@@ -99,6 +99,13 @@ ADVICE: dict[str, Any] = {
         "71 ms after (means).",
     },
 }
+# Subject, unit, value at the end, limit, trend per second, seconds from the end to the limit.
+FORECASTS: tuple[tuple[str, str, float, float, float, float | None], ...] = (
+    ("queue mail.out", "messages", 7300.0, 10_000.0, 3.75, 720.0),
+    ("queue mail.out", "bytes", 44_040_192.0, 67_108_864.0, 12_000.0, 1922.0),
+    ("disk", "bytes", 212e9, 50e6, -1.2e6, None),
+    ("memory", "bytes", 610e6, 1600e6, 11_000.0, 90_000.0),
+)
 RESOURCE = {"store": "disk", "queue": "CPU", "saturated": "consumers", "memory": "memory"}
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -136,21 +143,23 @@ def story(end: datetime = END) -> Rows:
         acts = [act for act in ACTS if act[0] <= minute < act[1]]
         _judge(rows, window, acts, i)
         _gauge(rows, window, minute, i)
+        _foretell(rows, window, (count - i - 1) * WINDOW_S)
     last = end - timedelta(seconds=WINDOW_S)
     for who in ("orders-api",):
         began = end - timedelta(minutes=18)
         rows["open"].append({"window": last, "stage": QUEUES[who], "cause": "saturated", "began": began})
-    rows["forecast"] += [
-        _forecast(last, "queue mail.out", 7300.0, 10_000.0, 3.75, end + timedelta(seconds=720), 720.0),
-        _forecast(last, "disk", 212e9, 50e6, -1.2e6, None, None),
-        _forecast(last, "memory", 610e6, 1600e6, 11_000.0, end + timedelta(hours=25), 90_000.0),
-    ]
     return rows
 
 
-def _forecast(window: datetime, subject: str, value: float, limit: float, slope: float, at: Any, in_s: Any) -> dict:
-    known = {"window": window, "subject": subject, "value": value, "limit": limit, "slope_per_s": slope, "r2": 0.97}
-    return {**known, "hits_at": at, "in_s": in_s, "over_s": 300.0}
+def _foretell(rows: Rows, window: datetime, left_s: float) -> None:
+    """Straight lines: at the end of the story they are where FORECASTS says, `left_s` before that behind."""
+    end = window + timedelta(seconds=left_s + WINDOW_S)
+    for subject, unit, last, limit, slope, in_s in FORECASTS:
+        value = max(0.0, last - slope * left_s)
+        known = {"window": window, "subject": subject, "unit": unit, "value": value, "limit": limit}
+        hits = {"hits_at": None if in_s is None else end + timedelta(seconds=in_s)}
+        ahead = {"in_s": None if in_s is None else in_s + left_s, "over_s": 300.0}
+        rows["forecast"].append({**known, "slope_per_s": slope, "r2": 0.97, **hits, **ahead})
 
 
 def _judge(rows: Rows, window: datetime, acts: list[tuple[Any, ...]], i: int) -> None:
@@ -183,6 +192,7 @@ def _judge(rows: Rows, window: datetime, acts: list[tuple[Any, ...]], i: int) ->
 
 def _gauge(rows: Rows, window: datetime, minute: float, i: int) -> None:
     slow = 6 <= minute < 21
+    left_s = MINUTES * 60 - (i + 1) * WINDOW_S  # until the end of the story
     p50 = (31_000 if slow else 620) * (1 + 0.15 * math.sin(i / 4))
     rows["syncs"].append(
         {"window": window, "count": 28 if slow else 410, "p50_us": p50, "p95_us": p50 * 1.9, "p99_us": p50 * 2.8}
@@ -192,7 +202,7 @@ def _gauge(rows: Rows, window: datetime, minute: float, i: int) -> None:
     orders = 180 + 90 * math.sin(i / 9) + (min(9800, late * 1200) if late else 0) + (1500 if slow else 0)
     depths = {
         "queue orders": (orders, 8000, 0.0 if late < 7 else 0.9, 2),
-        "queue mail.out": (1200 + i * 17, 10_000, 0.0, 1),
+        "queue mail.out": (max(900 + 60 * math.sin(i / 6), 7300 - 3.75 * left_s), 10_000, 0.0, 1),
         "queue invoices": (60 + 40 * math.sin(i / 7) + (400 if slow else 0), None, 0.0, 4),
         "queue thumbnails": (20 + 15 * math.sin(i / 3) + (700 if 27 <= minute < 35 else 0), None, 0.0, 2),
     }
@@ -202,10 +212,16 @@ def _gauge(rows: Rows, window: datetime, minute: float, i: int) -> None:
         row |= {"messages_last": whole, "ready_last": whole, "received_rate": 180.0, "sent_rate": 176.0}
         row |= {"consumers": consumers, "saturated_share": saturated, "blocked_share": 0.6 if slow else 0.0}
         row |= {"limit_messages": limit, "limit_share": whole / limit if limit else None}
+        row |= {"limit_bytes": 64 << 20 if stage == "queue mail.out" else None}
         rows["depth"].append(row)
-    memory = 420e6 + i * 0.5e6 + (1200e6 if 50 <= minute < 52 else 0)
+    memory = 610e6 - 11_000 * left_s + (1200e6 if 50 <= minute < 52 else 0)
     used = {"memory_used_bytes": int(memory), "memory_limit_bytes": 1_600_000_000, "connections": 9, "channels": 14}
-    disk = {"disk_free_bytes": int(212e9 - i * 12e6), "disk_limit_bytes": 50_000_000, "queues": 4, "events_dropped": 0}
+    disk = {
+        "disk_free_bytes": int(212e9 + 1.2e6 * left_s),
+        "disk_limit_bytes": 50_000_000,
+        "queues": 4,
+        "events_dropped": 0,
+    }
     rows["resources"].append({"window": window, "at": window, **used, **disk})
     for table, rule in (
         ("events", "type is known"),

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from penstock.pipeline.command import pipeline
 from penstock.spark.ledger import Ledger, append
+from penstock.spark.report.cells import rows_of
+from penstock.spark.report.contents import KINDS, LISTINGS
 from penstock.spark.report.digest import BYTES_MAX, digest, encoded, read_advice
 from penstock.spark.report.frame import COLUMNS, ms_of, steps_of
 from penstock.spark.report.html import page
@@ -117,9 +119,50 @@ def test_blockers_depth_syncs_and_resources_are_summed_up(told: dict[str, Any]):
 
 
 def test_forecasts_that_come_true_first_come_first(told: dict[str, Any]):
-    assert [one["subject"] for one in told["forecasts"]] == ["queue mail.out", "memory", "disk"]
+    assert [(one["subject"], one["unit"]) for one in told["forecasts"]] == [
+        ("queue mail.out", "messages"),
+        ("queue mail.out", "bytes"),
+        ("memory", "bytes"),
+        ("disk", "bytes"),
+    ]
     assert told["forecasts"][0]["hits_at_ms"] == ms_of(END + timedelta(minutes=12))
-    assert told["forecasts"][2]["hits_at_ms"] is None
+    assert told["forecasts"][3]["hits_at_ms"] is None
+
+
+def test_a_forecast_has_what_was_and_a_straight_line_to_where_it_hits_its_limit(told: dict[str, Any]):
+    end = ms_of(END)
+    messages, _, memory, disk = told["forecasts"]
+    assert messages["values"][-1] == 7300
+    assert messages["values"][-7] == 7300 - 3.75 * 120  # steps of 20 s
+    # It is fitted to the last 300 s, goes on to the limit, and there is room beside that.
+    assert messages["trend"] == [[end - 300_000, 6175.0], [end + 720_000, 10_000.0]]
+    assert end + 720_000 < messages["drawn_until_ms"] <= end + 3_600_000
+    # A limit that is too far away is not on the chart; the line goes on to the rim.
+    assert memory["drawn_until_ms"] == end + 3_600_000
+    assert memory["trend"][1] == [end + 3_600_000, 610e6 + 11_000 * 3600]
+    assert disk["trend"][1][0] == disk["drawn_until_ms"] == end + 900_000
+
+
+def test_tables_of_before_units_have_forecasts_all_the_same(tmp_path: Path):
+    window = END - timedelta(seconds=10)
+    known = {"window": window, "value": 3e9, "limit": 4e9, "slope_per_s": 0.0}
+    rows: Rows = {"forecast": [{**known, "subject": subject} for subject in ("queue q", "memory")]}
+    found = digest(write(tmp_path, rows), END - HOUR, END, 10.0)
+    assert {one["subject"]: one["unit"] for one in found["forecasts"]} == {"queue q": "messages", "memory": "bytes"}
+    words = Seen(page(found, 0)).words
+    assert "Memory does not reach its limit of 3.7 GiB" in words
+    assert "Queue q does not reach its limit of 4,000,000,000" in words
+
+
+def test_every_column_that_is_shown_is_in_the_rows_and_of_a_known_kind(root: Path):
+    found = digest(Ledger(root), END - HOUR, END, 10.0, advice=ADVICE)
+    axis = Axis(found["since_ms"], round(found["step_s"] * 1000), found["steps"])
+    for name, listing in LISTINGS.items():
+        row = rows_of(found, name, axis)[0]
+        for column in listing.columns:
+            assert column.kind in KINDS
+            assert column.kind == "foretold" or column.field in row, (name, column.field)
+    assert found["parts"] == json.loads(json.dumps(found["parts"]))
 
 
 def test_failures_of_checks_come_first_with_an_example(told: dict[str, Any]):
@@ -411,6 +454,8 @@ def test_the_report_says_it_all_in_words_too(root: Path, told: dict[str, Any]):
     words = re.sub(r"\s+", " ", seen.words)
     assert "Within 1 h, 3 publishers were held back." in words
     assert "Queue mail.out reaches its limit of 10,000 at 15:12, in 12 min, at this trend" in words
+    assert "Queue mail.out reaches its limit of 64.0 MiB at 15:32" in words
+    assert "42.0 MiB now, +11.7 KiB/s" in words
     assert "4 March 2026, 14:00 to 15:00 UTC" in words
     assert "What helps: a disk that syncs faster" in words
     charts = [value for name, value in seen.attributes if name == "aria-label"]
@@ -423,7 +468,7 @@ def test_the_report_says_it_all_in_words_too(root: Path, told: dict[str, Any]):
 
 SECTIONS = (
     "summary", "verdicts", "timeline", "heat", "blockers", "depth", "syncs", "resources", "forecasts", "advice",
-    "longest", "quality",
+    "single", "quality",
 )  # fmt: skip
 
 
@@ -449,6 +494,18 @@ def test_the_report_has_every_section_and_in_them_who_blocked_whom_and_what_was_
     ):
         assert words in said
     assert "again" not in said
+
+
+def test_what_was_tried_and_taken_back_is_not_told_as_set(root: Path):
+    applied = {**ADVICE["applied"], "rolled_back": True, "worse": "less throughput"}
+    found = digest(Ledger(root), END - HOUR, END, 10.0, advice={**ADVICE, "applied": applied})
+    tried = "Tried: credit.queue_store=8000,2000 credit.channel_queue=800,400"
+    assert found["advised"].replace("`", "").startswith(f"{tried}. That was worse (less throughput), so the old values")
+    parts = {one.partition('"')[0]: Seen(one.partition(">")[2]) for one in page(found, 0).split('<section id="')[1:]}
+    assert tried in parts["summary"].words
+    assert ADVICE["sentence"].replace("`", "") not in parts["summary"].words
+    assert tried in parts["advice"].words
+    assert "Set: " not in parts["advice"].words
 
 
 # The command.

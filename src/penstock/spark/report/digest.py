@@ -14,12 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.spark.report import gauges, judged, timeline
+from penstock.spark.report import gauges, judged, timeline, trend
+from penstock.spark.report.contents import parts
 from penstock.spark.report.frame import Row, Tables, ms_of, steps_of
 from penstock.spark.report.names import Names
-from penstock.spark.report.words import summary
+from penstock.spark.report.words import advised, summary
 
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had no `parts`
 STEPS_MAX: Final = 180  # as many as a screen can tell apart
 WINDOW_S: Final = 10.0  # where the ledger does not say
 BYTES_MAX: Final = 300_000  # three of them and their frame are below 1 MiB
@@ -47,6 +48,7 @@ def digest(
     held = len(found.who) + found.left_out
     value: Row = {
         "version": VERSION,
+        "parts": parts(),
         "since_ms": steps.since_ms,
         "until_ms": steps.until_ms,
         "known_s": steps.known_s,
@@ -63,9 +65,10 @@ def digest(
         "depth": queues,
         "syncs": gauges.syncs(tables, steps),
         "resources": gauges.resources(tables, steps),
-        "forecasts": gauges.forecasts(tables, names, steps),
+        "forecasts": trend.forecasts(tables, names, steps),
         "quality": gauges.quality(tables, steps),
         "advice": advice,
+        "advised": advised(advice or {}),
         "left_out": {"stages": blocked - len(stages), "verdicts": found.left_out, "depth": queues_left},
     }
     return bounded(clean(value))
@@ -90,7 +93,7 @@ def bounded(value: Row, most: int = BYTES_MAX) -> Row:
             if longest in value["left_out"]:
                 value["left_out"][longest] += count - count // 2
         elif value["advice"] is not None:
-            value["advice"] = None
+            value["advice"], value["advised"] = None, ""
         else:
             return value  # names of some hundred letters cannot make it so
     return value

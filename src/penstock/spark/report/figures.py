@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 from penstock.spark.report.frame import when
@@ -12,8 +13,13 @@ _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN: Final = "–"
 
 
+def fixed(value: float, digits: int) -> Decimal:
+    """So many digits; a half goes up, as on the page."""
+    return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+
+
 def count(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{round(value):,}"
+    return UNKNOWN if value is None else f"{fixed(value, 0):,}"
 
 
 def short(value: float | None) -> str:
@@ -23,13 +29,13 @@ def short(value: float | None) -> str:
     for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == ' k' else size):.3g}{unit}"
-    return f"{value:.1f}" if abs(value) < 10 and value % 1 else f"{value:,.0f}"
+    return f"{fixed(value, 1)}" if abs(value) < 10 and value % 1 else f"{fixed(value, 0):,}"
 
 
 def rate(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    return f"{value:.1f}/s" if 0 < abs(value) < 10 else f"{short(value)}/s"
+    return f"{fixed(value, 1)}/s" if 0 < abs(value) < 10 else f"{short(value)}/s"
 
 
 def size(value: float | None) -> str:
@@ -39,13 +45,13 @@ def size(value: float | None) -> str:
     while abs(value) >= 1024 and unit < len(_BYTES) - 1:
         value /= 1024
         unit += 1
-    return f"{value:.1f} {_BYTES[unit]}" if unit and abs(value) < 100 else f"{value:.0f} {_BYTES[unit]}"
+    return f"{fixed(value, 1 if unit and abs(value) < 100 else 0)} {_BYTES[unit]}"
 
 
 def ms(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    return f"{short(value)} ms" if value < 1000 else f"{value / 1000:.1f} s"
+    return f"{short(value)} ms" if value < 1000 else f"{fixed(value / 1000, 1)} s"
 
 
 def percent(share: float | None) -> str:

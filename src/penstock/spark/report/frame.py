@@ -66,6 +66,7 @@ COLUMNS: Final[dict[str, dict[str, pa.DataType]]] = {
         "saturated_share": _REAL,
         "blocked_share": _REAL,
         "limit_messages": _WHOLE,
+        "limit_bytes": _WHOLE,
         "limit_share": _REAL,
     },
     "syncs": {"count": _WHOLE, "p50_us": _REAL, "p95_us": _REAL, "p99_us": _REAL, "longest_us": _REAL},
@@ -80,6 +81,7 @@ COLUMNS: Final[dict[str, dict[str, pa.DataType]]] = {
     },
     "forecast": {
         "subject": _TEXT,
+        "unit": _TEXT,
         "value": _REAL,
         "limit": _REAL,
         "slope_per_s": _REAL,

@@ -1,8 +1,8 @@
-"""Gauges: depth of queues against their limits, sync times, memory and disk, forecasts, the quality of the tables.
+"""Gauges: depth of queues against their limits, sync times, memory and disk, the quality of the tables.
 
 Of a step with several windows: the longest queue, the least free disk, the most memory; of sync times the worst
 window's percentiles, and the usual one (p50) by the number of syncs. A step without a window is None.
-Place: digest.py.
+Place: digest.py.  Not here: when limits will be reached (trend.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.report.frame import Row, Steps, Tables, each_slice, group, joined, ms_of, relabelled, rows, uniques
+from penstock.spark.report.frame import Row, Steps, Tables, each_slice, group, joined, relabelled, uniques
 from penstock.spark.report.names import Names
 
 QUEUES_MAX: Final = 12
-FORECASTS_MAX: Final = 12
-FRESH_WINDOWS: Final = 6
 QUALITY_MAX: Final = 60
 EXAMPLE_LETTERS_MAX: Final = 200
 
@@ -34,7 +32,7 @@ def depth(tables: Tables, names: Names, steps: Steps) -> tuple[list[Row], int]:
         by_step = group(named, ["stage", "step"], [*sums, ("received_rate", "mean"), ("sent_rate", "mean")])
         last = named.sort_by([("at_ms", "ascending")])
         ends = group(last, ["stage", "step"], [(name, "last") for name in ("messages_last", "consumers", "vhost")])
-        limits = group(last, ["stage", "step"], [("limit_messages", "last")])
+        limits = group(last, ["stage", "step"], [("limit_messages", "last"), ("limit_bytes", "last")])
         parts.append(by_step.join(ends, ["stage", "step"]).join(limits, ["stage", "step"]))
     found = joined(parts)
     if found is None:
@@ -49,7 +47,8 @@ def depth(tables: Tables, names: Names, steps: Steps) -> tuple[list[Row], int]:
 
 def _queue(own: pa.Table, name: str, steps: Steps) -> Row:
     ordered = own.sort_by([("step", "ascending")]).to_pylist()
-    known = {column: _known(ordered, column) for column in ("messages_last", "consumers", "vhost", "limit_messages")}
+    names = ("messages_last", "consumers", "vhost", "limit_messages", "limit_bytes")
+    known = {column: _known(ordered, column) for column in names}
     near = [row["limit_share"] for row in ordered if row["limit_share"] is not None]
     return {
         "stage": name,
@@ -58,6 +57,7 @@ def _queue(own: pa.Table, name: str, steps: Steps) -> Row:
         "messages_last": known["messages_last"],
         "consumers": known["consumers"],
         "limit": known["limit_messages"],
+        "limit_bytes": known["limit_bytes"],
         "limit_share": _rounded(max(near, default=None)),
         "saturated_share": _mean(ordered, "saturated_share", steps),
         "blocked_share": _mean(ordered, "blocked_share", steps),
@@ -112,35 +112,6 @@ def first_ms(tables: Tables, steps: Steps) -> int:
     for part in each_slice(tables, "resources", steps):
         return int(pc.min(part["at_ms"]).as_py())
     return steps.since_ms
-
-
-def forecasts(tables: Tables, names: Names, steps: Steps) -> list[Row]:
-    """The newest of each subject; those that hit their limit first, then those that are nearest to it."""
-    # What was last foretold longer ago is gone, or has nothing to foretell any more.
-    last = rows(tables, "forecast", steps.until_ms - FRESH_WINDOWS * steps.window_ms, steps.until_ms, steps)
-    newest: dict[str, Row] = {}
-    for row in last.sort_by([("at_ms", "ascending")]).to_pylist():
-        if row["subject"]:
-            newest[row["subject"]] = row
-    found = [
-        {
-            "subject": names.label(row["subject"]),
-            "value": _rounded(row["value"], 2),
-            "limit": _rounded(row["limit"], 2),
-            "slope_per_s": _rounded(row["slope_per_s"], 4),
-            "r2": _rounded(row["r2"]),
-            "hits_at_ms": None if row["hits_at"] is None else ms_of(row["hits_at"]),
-            "in_s": _rounded(row["in_s"], 1),
-            "over_s": _rounded(row["over_s"], 1),
-        }
-        for row in newest.values()
-    ]
-    found.sort(key=lambda one: (one["hits_at_ms"] is None, one["hits_at_ms"] or 0, -_nearness(one), one["subject"]))
-    return found[:FORECASTS_MAX]
-
-
-def _nearness(one: Row) -> float:
-    return float(one["value"] / one["limit"]) if one["value"] is not None and one["limit"] else 0.0
 
 
 def quality(tables: Tables, steps: Steps) -> list[Row]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from penstock.spark.report import figures, opening, sections
+from penstock.spark.report import figures, opening
 from penstock.spark.report.frame import Row, when
 from penstock.spark.report.markup import Safe, el, together
+from penstock.spark.report.sections import sections
 from penstock.spark.report.svg import Axis
 
 STYLE: Final = "report.css"  # beside this file
@@ -34,7 +35,7 @@ def page(digest: Row, made_ms: int) -> str:
             el("h1", {}, "Flow report"),
             el("p", {"class": "muted"}, span),
         ),
-        el("main", {}, *_sections(digest, axis)),
+        el("main", {}, opening.summary(digest, axis), *sections(digest, axis)),
         el(
             "footer",
             {"class": "muted"},
@@ -53,23 +54,6 @@ def page(digest: Row, made_ms: int) -> str:
         el("style", {}, _style()),
     )
     return f'<!doctype html>\n<html lang="en">{together(head, body)}</html>\n'
-
-
-def _sections(digest: Row, axis: Axis) -> list[Safe]:
-    return [
-        opening.summary(digest, axis),
-        sections.verdicts(digest, axis),
-        sections.timeline(digest, axis),
-        sections.heat(digest),
-        sections.blockers(digest),
-        sections.depth(digest, axis),
-        sections.syncs(digest, axis),
-        sections.resources(digest, axis),
-        sections.forecasts(digest, axis),
-        sections.advice(digest),
-        sections.longest(digest, axis),
-        sections.quality(digest),
-    ]
 
 
 def _style() -> Safe:

@@ -1,6 +1,6 @@
 """Opening: what the report begins with: sentences, what to do about it, and the numbers that matter most.
 
-Place: html.py; sections.py has the same forecasts in its table.  Not here: the words of the summary (words.py).
+Place: html.py; cells.py has the same forecasts in a table.  Not here: the words of the summary (words.py).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from penstock.spark.report.frame import Row
 from penstock.spark.report.markup import Safe, el, said, together
 from penstock.spark.report.shapes import badge, cause_class
 from penstock.spark.report.svg import Axis
+from penstock.spark.report.trend import BYTES
 from penstock.spark.report.words import capital, lasting, named
 
 # A forecast beyond this, or of which the trend is no trend, is in the table, and not among the first sentences.
 SOON_S: Final = 86_400.0
 FIT_MIN: Final = 0.5
 BRIEF_MS: Final = 120_000  # what is shorter is told with seconds
-BYTES: Final = ("disk", "memory")  # subjects of forecasts; the others are queues, in messages
 
 
 def summary(digest: Row, axis: Axis) -> Safe:
@@ -26,8 +26,7 @@ def summary(digest: Row, axis: Axis) -> Safe:
     cards = [_card(one, axis) for one in others]
     soon = [one for one in digest["forecasts"] if _is_soon(one)]
     told = [_hint("forecast", foretold(one, axis)) for one in soon]
-    advised = (digest["advice"] or {}).get("sentence")
-    hint = [_hint("advice", str(advised))] if advised else []
+    hint = [_hint("advice", digest["advised"])] if digest["advised"] else []
     return el(
         "section",
         {"id": "summary", "aria-label": "Summary"},
@@ -76,7 +75,7 @@ def _tiles(digest: Row) -> Safe:
     held = len(digest["verdicts"]) + digest["left_out"]["verdicts"]
     tiles = [
         ("Held back", *_counted(held, "publisher")),
-        ("Blocked at the end", *_counted(len(digest["open"]), "stage")),
+        ("Still blocked", *_counted(len(digest["open"]), "stage")),
         ("Longest block", lasting(longest["longest_s"]) if longest else "none", longest["stage"] if longest else ""),
         ("Slowest syncs", figures.ms(worst), "p99 of the worst window"),
         (
@@ -103,8 +102,8 @@ def _counted(number: int, what: str) -> tuple[str, str]:
 def foretold(one: Row, axis: Axis) -> str:
     """Queue `orders` reaches its limit of … at 14:32, … at this trend."""
     subject = one["subject"]
-    words = figures.size if subject in BYTES else figures.count
-    rise = _signed(one["slope_per_s"], subject)
+    words = figures.size if one["unit"] == BYTES else figures.count
+    rise = _signed(one["slope_per_s"], one["unit"])
     now = f"{words(one['value'])} now, {rise}"
     who = {"disk": "Free space on the disk", "memory": "Memory"}.get(subject, capital(named(subject)))
     limit = f"its limit of {words(one['limit'])}"
@@ -117,9 +116,9 @@ def foretold(one: Row, axis: Axis) -> str:
     return f"{who} reaches {limit} at {at}, in {lasting(one['in_s'])}, at this trend: {now}."
 
 
-def _signed(slope: float | None, subject: str) -> str:
+def _signed(slope: float | None, unit: str) -> str:
     if slope is None:
         return "trend unknown"
     sign = "+" if slope >= 0 else "−"
     size = abs(slope)
-    return f"{sign}{figures.size(size)}/s" if subject in BYTES else f"{sign}{figures.rate(size)}"
+    return f"{sign}{figures.size(size)}/s" if unit == BYTES else f"{sign}{figures.rate(size)}"

@@ -1,29 +1,42 @@
-"""Sections: the parts of the report below its opening, each from its part of the digest. A chart has a table behind it.
+"""Sections: the parts of the report below its opening, as contents.py lists them. A chart has a table behind it.
 
-Place: html.py puts them together.  Not here: drawing (svg.py), tables and figures as such (shapes.py).
+Place: html.py puts them together.  Not here: drawing (svg.py), tables and their cells (cells.py, shapes.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from penstock.spark.report import figures, svg
+from penstock.spark.report.cells import listed, listing, settings
+from penstock.spark.report.contents import PARTS, Chart, Part
 from penstock.spark.report.frame import Row
 from penstock.spark.report.markup import Child, Safe, el, said, together
 from penstock.spark.report.opening import foretold
-from penstock.spark.report.shapes import badge, behind, cause_class, chart_frame, figure, section, table
+from penstock.spark.report.shapes import cause_class, chart_frame, figure, section
 from penstock.spark.report.svg import Axis, Line, Strip
+from penstock.spark.report.trend import BYTES
 from penstock.spark.report.words import lasting
 
-QUEUES_DRAWN: Final = 6
 HALF: Final = 500  # wide: charts of which two are beside each other
 HEAT_LEVELS: Final = 5
-MEASURED: Final = {"before": "before", "after": "after", "again": "with the old values again"}
+AXES: Final[dict[str, Callable[[float | None], str]]] = {
+    "count": figures.short,
+    "ms": figures.ms,
+    "bytes": figures.size,
+}
 
 
-def verdicts(digest: Row, axis: Axis) -> Safe:
+def sections(digest: Row, axis: Axis) -> list[Safe]:
+    return [section(part.id, part.title, *_CONTENT[part.id](digest, axis, part), about=part.about) for part in PARTS]
+
+
+def _verdicts(digest: Row, axis: Axis, part: Part) -> list[Child]:
     found = digest["verdicts"]
+    if not found:
+        return [listing(digest, "verdicts", axis)]
     rows = [
         Strip(
             one["name"],
@@ -43,32 +56,14 @@ def verdicts(digest: Row, axis: Axis) -> Safe:
     title = "Who was held back when, and by what: " + "; ".join(
         f"{one['name']} {lasting(one['held_s'])}" for one in found
     )
-    listed = table(
-        "Verdicts",
-        ("Who", "User", "Vhost", "Mostly by", "Bottleneck", "#Held back", "Causes"),
-        [
-            (
-                one["name"],
-                one["user"],
-                one["vhost"],
-                badge(one["cause"]),
-                one["bottleneck"],
-                lasting(one["held_s"]),
-                ", ".join(f"{cause} {lasting(seconds)}" for cause, seconds in one["by_cause_s"].items()),
-            )
-            for one in found
-        ],
-        "Nobody was held back.",
-    )
-    chart = together(legend, chart_frame(svg.strips(title, axis, rows))) if found else None
-    return section("verdicts", "Who was held back", chart, listed, _more(digest, "verdicts"))
+    chart = chart_frame(svg.strips(title, axis, rows))
+    return [legend, chart, listing(digest, "verdicts", axis), _more(digest, "verdicts")]
 
 
-def timeline(digest: Row, axis: Axis) -> Safe:
+def _timeline(digest: Row, axis: Axis, part: Part) -> list[Child]:
     found = digest["stages"]
-    about = "The stronger the colour, the larger the part of the step in which a stage was blocked."
     if not found:
-        return section("timeline", "Blocks over time", el("p", {}, "No stage was blocked."))
+        return [el("p", {}, part.nothing)]
     rows = [
         Strip(
             one["label"],
@@ -78,19 +73,7 @@ def timeline(digest: Row, axis: Axis) -> Safe:
     ]
     worst = max(found, key=lambda one: one["blocked_s"])
     title = f"Blocks over time of {len(found)} stages; most of all {worst['label']}, {lasting(worst['blocked_s'])}"
-    listed = table(
-        "Blocked stages",
-        ("Stage", "Kind", "#Blocked", "#Blocks"),
-        [(one["label"], one["kind"], lasting(one["blocked_s"]), figures.count(one["blocks"])) for one in found],
-    )
-    return section(
-        "timeline",
-        "Blocks over time",
-        chart_frame(svg.strips(title, axis, rows)),
-        _more(digest, "stages"),
-        behind(listed),
-        about=about,
-    )
+    return [chart_frame(svg.strips(title, axis, rows)), _more(digest, "stages"), listing(digest, "stages", axis)]
 
 
 def _tenth(share: float) -> str:
@@ -103,11 +86,11 @@ def _more(digest: Row, name: str) -> Safe | None:
     return el("p", {"class": "muted"}, f"{more} more are in the tables.") if more else None
 
 
-def heat(digest: Row) -> Safe:
+def _heat(digest: Row, axis: Axis, part: Part) -> list[Child]:
     """A table is a heat map that can be read out."""
     found = digest["heat"]
     if not found["cells"]:
-        return section("heat", "Who blocked whom", el("p", {}, "Nobody."))
+        return [el("p", {}, part.nothing)]
     most = max(cell[2] for cell in found["cells"]) or 1.0
     cells = {(up, down): (seconds, blocks) for up, down, seconds, blocks in found["cells"]}
     head = [el("th", {"scope": "col"}, el("span", {}, label)) for label in found["downstream"]]
@@ -120,19 +103,14 @@ def heat(digest: Row) -> Safe:
         )
         for i, label in enumerate(found["upstream"])
     ]
-    caption = "Time blocked: who waited (rows) for whom (columns)"
     grid = el(
         "table",
         {"class": "heat"},
-        el("caption", {}, caption),
+        el("caption", {"class": "unseen"}, part.about),
         el("thead", {}, el("tr", {}, el("th", {"scope": "col"}, "waited for →"), *head)),
         el("tbody", {}, *lines),
     )
-    return section(
-        "heat",
-        "Who blocked whom",
-        el("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": caption}, grid),
-    )
+    return [el("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": part.about}, grid)]
 
 
 def _heat_cell(cell: tuple[float, int] | None, most: float, up: str, down: str) -> Safe:
@@ -144,31 +122,14 @@ def _heat_cell(cell: tuple[float, int] | None, most: float, up: str, down: str) 
     return el("td", {"class": f"level-{level}", "title": title}, lasting(seconds))
 
 
-def blockers(digest: Row) -> Safe:
-    listed = table(
-        "Top blockers",
-        ("Bottleneck", "Cause", "#Time it cost", "#Held somebody back", "#Connections at once"),
-        [
-            (
-                one["bottleneck"] or "unknown",
-                badge(one["cause"]),
-                lasting(one["blocked_s"]),
-                lasting(one["present_s"]),
-                figures.count(one["connections"]),
-            )
-            for one in digest["blockers"]
-        ],
-        "Nothing held anybody back.",
-    )
-    about = "What they cost is the time of all connections together, so it may be more than has passed."
-    return section("blockers", "Top blockers", listed, about=about)
+def _blockers(digest: Row, axis: Axis, part: Part) -> list[Child]:
+    return [listing(digest, "blockers", axis)]
 
 
-def depth(digest: Row, axis: Axis) -> Safe:
-    found = digest["depth"]
+def _depth(digest: Row, axis: Axis, part: Part) -> list[Child]:
     half = replace(axis, width=HALF)
     drawn = []
-    for one in found[:QUEUES_DRAWN]:
+    for one in digest["depth"][: part.drawn]:
         shown = [Line("messages", one["messages"], "series-1")]
         limit = f", limit {figures.count(one['limit'])}" if one["limit"] else ""
         if one["limit"]:
@@ -176,211 +137,108 @@ def depth(digest: Row, axis: Axis) -> Safe:
         words = f"{figures.count(one['messages_last'])} at the end, {figures.count(one['messages_max'])} at most{limit}"
         chart = svg.lines(f"Messages in {one['stage']}: {words}", half, shown, figures.short)
         drawn.append(figure(one["stage"], words, chart))
-    listed = table(
-        "Queues",
-        ("Queue", "#Messages", "#At most", "#Limit", "#Of it", "#Saturated", "#Blocked", "#In", "#Out", "#Consumers"),
-        [
-            (
-                one["stage"],
-                figures.count(one["messages_last"]),
-                figures.count(one["messages_max"]),
-                figures.count(one["limit"]),
-                figures.percent(one["limit_share"]),
-                figures.percent(one["saturated_share"]),
-                figures.percent(one["blocked_share"]),
-                figures.rate(one["received_rate"]),
-                figures.rate(one["sent_rate"]),
-                figures.count(one["consumers"]),
-            )
-            for one in found
-        ],
-        "No queue was sampled.",
-    )
-    return section(
-        "depth", "Queues and their limits", el("div", {"class": "grid-2"}, *drawn), listed, _more(digest, "depth")
-    )
+    return [_pairs(drawn), listing(digest, "depth", axis), _more(digest, "depth")]
 
 
-def syncs(digest: Row, axis: Axis) -> Safe:
-    found = digest["syncs"]
-    known = [value for value in found["p99_ms"] if value is not None]
-    if not known:
-        return section("syncs", "Syncs of the store", el("p", {}, "The store had nothing to sync."))
-    shown = [Line(name, found[f"{name}_ms"], f"series-{i}") for i, name in enumerate(("p50", "p95", "p99"), 1)]
-    usual = sorted(value for value in found["p50_ms"] if value is not None)
-    words = (
-        f"half of them within {figures.ms(usual[len(usual) // 2])}, p99 of the worst window {figures.ms(max(known))}"
-    )
-    legend = el("ul", {"class": "legend"}, *(el("li", {}, el("i", {"class": line.kind}), line.label) for line in shown))
-    rows = [
-        (
-            figures.moment(axis.at_ms(i), axis.until_ms),
-            figures.count(found["count"][i]),
-            *(figures.ms(found[f"{name}_ms"][i]) for name in ("p50", "p95", "p99", "longest")),
-        )
-        for i in range(axis.steps)
-        if found["count"][i]
+def _pairs(drawn: list[Safe]) -> Safe | None:
+    return el("div", {"class": "grid-2"}, *drawn) if drawn else None
+
+
+def _gauges(digest: Row, axis: Axis, part: Part) -> list[Child]:
+    """The charts of contents.py: one alone is as wide as the page."""
+    found = digest[part.id]
+    wide = axis if len(part.charts) == 1 else replace(axis, width=HALF)
+    drawn = [_gauge(found, chart, wide) for chart in part.charts if _last(found[chart.series[0].field]) is not None]
+    if not drawn:
+        return [el("p", {}, part.nothing)]
+    return [_pairs(drawn) if len(part.charts) > 1 else drawn[0], listing(digest, part.id, axis)]
+
+
+def _gauge(found: Row, chart: Chart, axis: Axis) -> Safe:
+    shown = [
+        Line(one.label, found[one.field], "limit" if one.limit else f"series-{i}")
+        for i, one in enumerate(chart.series, 1)
     ]
-    listed = table("Syncs", ("From", "#Syncs", "#p50", "#p95", "#p99", "#Longest"), rows)
-    chart = svg.lines(f"Time of a sync: {words}", axis, shown, figures.ms)
-    return section("syncs", "Syncs of the store", figure("Time per sync", words, chart, legend), behind(listed))
+    words = AXES[chart.kind]
+    ends = [(line, words(_last(line.values))) for line in shown]
+    told = f"{chart.title}: " + ", ".join(f"{line.label} {end}" for line, end in ends)
+    drawn = svg.lines(told, axis, shown, words, binary=chart.kind == "bytes")
+    return figure(chart.title, chart.note, drawn, _legend([(line.kind, line.label, end) for line, end in ends]))
 
 
-def resources(digest: Row, axis: Axis) -> Safe:
-    found = digest["resources"]
+def _legend(lines: list[tuple[str, str, str]]) -> Safe:
+    """Of each line its class, its name and its last value."""
+    items = [el("li", {}, el("i", {"class": kind}), f"{label} ", el("b", {}, end)) for kind, label, end in lines]
+    return el("ul", {"class": "legend"}, *items)
+
+
+def _last(values: svg.Values) -> float | int | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _forecasts(digest: Row, axis: Axis, part: Part) -> list[Child]:
     half = replace(axis, width=HALF)
     drawn = []
-    for title, name, limit in (
-        ("Memory", "memory_used_bytes", "memory_limit_bytes"),
-        ("Disk free", "disk_free_bytes", "disk_limit_bytes"),
-    ):
-        last = next((value for value in reversed(found[name]) if value is not None), None)
-        bound = next((value for value in reversed(found[limit]) if value is not None), None)
-        if last is None:
-            continue
-        side = "alarm above" if name.startswith("memory") else "alarm below"
-        words = f"{figures.size(last)} at the end, {side} {figures.size(bound)}"
-        shown = [Line(title, found[name], "series-1"), Line("limit", found[limit], "limit")]
-        drawn.append(figure(title, words, svg.lines(f"{title}: {words}", half, shown, figures.size, binary=True)))
-    content = el("div", {"class": "grid-2"}, *drawn) if drawn else el("p", {}, "Not sampled.")
-    return section("resources", "Memory and disk", content)
+    for one in digest["forecasts"][: part.drawn]:
+        binary = one["unit"] == BYTES
+        words = figures.size if binary else figures.short
+        lines = [("series-1", "Now", words(one["value"])), ("limit", "Limit", words(one["limit"]))]
+        if one["trend"]:
+            hits = "not reached" if one["hits_at_ms"] is None else figures.moment(one["hits_at_ms"], axis.until_ms)
+            lines.append(("trend", "Trend", hits))
+        chart = svg.foretold(foretold(one, axis).replace("`", ""), half, one, words, binary)
+        drawn.append(figure(one["title"], "", chart, _legend(lines)))
+    return [_pairs(drawn), listing(digest, "forecasts", axis)]
 
 
-def forecasts(digest: Row, axis: Axis) -> Safe:
-    rows = [(said(foretold(one, axis)), figures.percent(one["r2"])) for one in digest["forecasts"]]
-    about = "A straight line through the last minutes. How well it fits says how much to believe it."
-    return section(
-        "forecasts",
-        "Forecasts",
-        table("Forecasts", ("At this trend", "#Fit"), rows, "Nothing has a limit."),
-        about=about,
-    )
-
-
-def longest(digest: Row, axis: Axis) -> Safe:
-    rows = [
-        (
-            figures.moment(one["began_ms"], axis.until_ms, seconds=True),
-            one["stage"],
-            one["cause"],
-            one["root"],
-            lasting(one["longest_s"]),
-            one["closed_by"],
-        )
-        for one in digest["longest"]
-    ]
-    listed = table(
-        "Longest blocks", ("Began", "Stage", "Waited for", "Bottleneck", "#Took", "Ended by"), rows, unseen=False
-    )
-    now = [(one["stage"], one["cause"], figures.moment(one["began_ms"], axis.until_ms)) for one in digest["open"]]
-    blocked = table("Blocked at the end", ("Stage", "Waits for", "Since"), now, "Nothing.", unseen=False)
-    return section("longest", "Single blocks", blocked, listed)
-
-
-def quality(digest: Row) -> Safe:
-    rows = [
-        (
-            one["table"],
-            one["rule"],
-            figures.count(one["rows"]),
-            figures.count(one["failures"]),
-            el("code", {}, one["example"]) if one["example"] else "",
-        )
-        for one in digest["quality"]
-    ]
-    failed = sum(1 for one in digest["quality"] if one["failures"])
-    words = (
-        f"{failed} of {len(rows)} checks failed for some rows."
-        if failed
-        else f"All {len(rows)} checks hold for every row."
-    )
-    listed = table("Checks", ("Table", "What must be true", "#Rows", "#Failures", "Example"), rows)
-    return section(
-        "quality",
-        "Quality of the tables",
-        el("p", {}, words if rows else "Nothing was checked."),
-        listed if failed else behind(listed),
-    )
-
-
-# What to set.
-
-
-def advice(digest: Row) -> Safe:
+def _advice(digest: Row, axis: Axis, part: Part) -> list[Child]:
     found = digest["advice"]
     if not found:
-        return section(
-            "advice",
-            "Advice",
-            el("p", {}, "None yet: ", el("code", {}, "penstock pipeline advise"), " looks for better settings."),
-        )
-    options = [_option(one) for one in _listed(found.get("options")) if isinstance(one, dict)]
-    current = found.get("current")
-    if isinstance(current, dict):
-        options.insert(0, _option({**current, "why": "as it is"}))
-    listed = table(
-        "Settings", ("Settings", "#Messages per second", "#p99", "#Memory", "Why"), options, "None is better."
-    )
-    others = [str(one) for name in ("cures", "notes") for one in _listed(found.get(name))]
-    return section(
-        "advice",
-        "Advice",
+        return [el("p", {}, "None yet: ", el("code", {}, "penstock pipeline advise"), " looks for better settings.")]
+    others = [str(one) for name in ("cures", "notes") for one in listed(found.get(name))]
+    return [
         el("p", {}, said(str(found.get("sentence") or ""))),
-        listed,
+        listing(digest, "settings", axis),
         el("ul", {}, *(el("li", {}, said(one)) for one in others)) if others else None,
-        _measured(found),
-    )
-
-
-def _option(one: dict[str, Any]) -> tuple[Child, ...]:
-    settings = one.get("settings")
-    named = settings.items() if isinstance(settings, dict) else ()
-    texts = [el("code", {}, f"{name}={value}") for name, value in named]
-    why = " ".join(str(one[name]) for name in ("change", "why") if one.get(name))
-    return (
-        together(*(together(text, " ") for text in texts)),
-        figures.count(_number(one.get("throughput"))),
-        figures.ms(_number(one.get("p99_ms"))),
-        figures.size(_number(one.get("memory_bytes"))),
-        said(why),
-    )
-
-
-def _measured(found: dict[str, Any]) -> Safe | None:
-    """What --apply set, what came of it, and the figures of that."""
-    measured, applied = found.get("measured"), found.get("applied")
-    if not isinstance(measured, dict):
-        return None
-    rows = [
-        (
-            words,
-            figures.count(_number(one.get("throughput"))),
-            figures.ms(_number(one.get("confirm_ms")) or None),  # 0: there were none
-            figures.ms(_number(one.get("stay_ms")) or None),
-            figures.count(_number(one.get("held"))),
-            figures.percent(_number(one.get("blocked"))),
-            figures.size(_number(one.get("memory_bytes"))),
-        )
-        for when, words in MEASURED.items()
-        if isinstance(one := measured.get(when), dict)
+        _applied(found.get("applied")),
+        listing(digest, "measured", axis) if isinstance(found.get("measured"), dict) else None,
     ]
-    heads = ("When", "#Messages per second", "#To a confirm", "#In the broker", "#Held", "#Blocked", "#Memory")
-    listed = table("Measured", heads, rows)
+
+
+def _applied(applied: object) -> Safe | None:
+    """What --apply set, or only tried, and what came of it."""
     if not isinstance(applied, dict):
-        return listed
-    settings = applied.get("settings")
-    named = settings.items() if isinstance(settings, dict) else ()
-    texts = [el("code", {}, f"{name}={value}") for name, value in named]
+        return None
+    verb = "Tried: " if applied.get("rolled_back") else "Set: "
     return together(
-        el("p", {}, "Set: ", *(together(text, " ") for text in texts)),
+        el("p", {}, verb, settings(applied.get("settings"))),
         el("p", {}, said(str(applied.get("sentence") or ""))),
-        listed,
     )
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _single(digest: Row, axis: Axis, part: Part) -> list[Child]:
+    return [listing(digest, "open", axis), listing(digest, "longest", axis)]
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _quality(digest: Row, axis: Axis, part: Part) -> list[Child]:
+    checks = digest["quality"]
+    if not checks:
+        return [el("p", {}, part.nothing)]
+    failed = sum(1 for one in checks if one["failures"])
+    words = f"{failed} of {len(checks)} checks failed for some rows." if failed else f"All {len(checks)} checks hold."
+    return [el("p", {}, words), listing(digest, "quality", axis, is_open=failed > 0)]
+
+
+_CONTENT: Final[dict[str, Callable[[Row, Axis, Part], list[Child]]]] = {
+    "verdicts": _verdicts,
+    "timeline": _timeline,
+    "heat": _heat,
+    "blockers": _blockers,
+    "depth": _depth,
+    "syncs": _gauges,
+    "resources": _gauges,
+    "forecasts": _forecasts,
+    "advice": _advice,
+    "single": _single,
+    "quality": _quality,
+}

@@ -34,8 +34,8 @@ def table(
     return el("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": caption}, whole)
 
 
-def behind(table: Safe) -> Safe:
-    return el("details", {}, el("summary", {}, "As a table"), table)
+def behind(table: Safe, is_open: bool = False) -> Safe:
+    return el("details", {"open": is_open}, el("summary", {}, "As a table"), table)
 
 
 def section(id_: str, title: str, *content: Child, about: str = "") -> Safe:

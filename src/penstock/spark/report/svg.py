@@ -1,4 +1,4 @@
-"""SVG: the report's charts. Strips of cells over time, and lines with their limits. No script; hovering shows titles.
+"""SVG: the report's charts. Strips of cells over time, lines with limits, trends. No script; hovering shows titles.
 
 A chart is as wide as WIDTH and scales; its text says the same in short (aria-label), the table behind it in full.
 Place: html.py.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.spark.report import figures
+from penstock.spark.report.frame import Row
 from penstock.spark.report.markup import Safe, el, together
 
 WIDTH: Final = 960
@@ -22,6 +23,7 @@ LEFT: Final = 62  # room for numbers, left of lines
 RIGHT: Final = 12
 TOP: Final = 12
 HEIGHT: Final = 190
+FLOOR: Final = HEIGHT - AXIS
 LETTERS_MAX: Final = 30
 TICK: Final = 110  # between two moments on the axis, at least
 GAP_MAX: Final = 6  # steps without a value that a line goes over, as on the page
@@ -124,23 +126,54 @@ def lines(
     """Lines over time, from zero on; the first one that is no limit has its area filled. binary: they are bytes."""
     known = [value for line in shown for value in line.values if value is not None]
     top = nice(max(known, default=0), binary)
-    floor = HEIGHT - AXIS
-
-    def y(value: float) -> float:
-        return floor - value / top * (floor - TOP)
-
-    grid = []
-    for part in (0.0, 0.5, 1.0):
-        at = y(top * part)
-        grid.append(el("line", {"class": "grid", "x1": LEFT, "x2": axis.width - RIGHT, "y1": at, "y2": at}))
-        grid.append(el("text", {"class": "tick", "x": LEFT - 7, "y": at + 4, "text-anchor": "end"}, words(top * part)))
+    y = _height(top)
+    grid = _grid(axis, top, words)
     drawn = [
         el("path", {"class": f"line {line.kind}", "d": _path(line.values, axis, y)}, el("title", {}, line.label))
         for line in shown
     ]
     first = next((line for line in shown if line.kind != "limit"), None)
-    area = [el("path", {"class": f"area {first.kind}", "d": _area(first.values, axis, y, floor)})] if first else []
-    return _chart(title, axis.width, HEIGHT, [*grid, *_time_ticks(axis, floor, TOP), *area, *drawn])
+    area = [el("path", {"class": f"area {first.kind}", "d": _area(first.values, axis, y, FLOOR)})] if first else []
+    return _chart(title, axis.width, HEIGHT, [*grid, *_time_ticks(axis, FLOOR, TOP), *area, *drawn])
+
+
+def foretold(title: str, axis: Axis, one: Row, words: Callable[[float | None], str], binary: bool) -> Safe:
+    """What was, the limit, and the straight line towards it; `axis` is that of what was."""
+    ahead = -(-(one["drawn_until_ms"] - axis.until_ms) // axis.step_ms)
+    long = replace(axis, steps=axis.steps + ahead)
+    trend = one["trend"] or []
+    values: list[float | int | None] = [*one["values"], *([None] * ahead)]
+    known = [value for value in (*values, one["limit"], *(value for _, value in trend)) if value is not None]
+    top = nice(max(known, default=0), binary)
+    y = _height(top)
+    now_x, limit_y = round(long.x(axis.steps), 1), round(y(one["limit"] or 0), 1)
+    drawn = [
+        el("path", {"class": "area series-1", "d": _area(values, long, y, FLOOR)}),
+        el("line", {"class": "now", "x1": now_x, "x2": now_x, "y1": TOP, "y2": FLOOR}, el("title", {}, "the end")),
+        el("path", {"class": "line limit", "d": f"M{long.left} {limit_y}H{long.width - RIGHT}"}),
+        el("path", {"class": "line series-1", "d": _path(values, long, y)}),
+    ]
+    if trend:
+        (x1, y1), (x2, y2) = ((long.x((at - long.since_ms) / long.step_ms), y(value)) for at, value in trend)
+        drawn.append(el("path", {"class": "line trend", "d": f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"}))
+        if one["hits_at_ms"] is not None and trend[1][0] >= one["hits_at_ms"] - 1:
+            drawn.append(el("circle", {"class": "hit", "cx": round(x2, 1), "cy": round(y2, 1), "r": 4}))
+    marks = [*_grid(long, top, words), *_time_ticks(long, FLOOR, TOP)]
+    return _chart(title, long.width, HEIGHT, [*marks, *drawn])
+
+
+def _height(top: float) -> Callable[[float], float]:
+    return lambda value: FLOOR - value / top * (FLOOR - TOP)
+
+
+def _grid(axis: Axis, top: float, words: Callable[[float | None], str]) -> list[Safe]:
+    y = _height(top)
+    found = []
+    for part in (0.0, 0.5, 1.0):
+        at = y(top * part)
+        found.append(el("line", {"class": "grid", "x1": LEFT, "x2": axis.width - RIGHT, "y1": at, "y2": at}))
+        found.append(el("text", {"class": "tick", "x": LEFT - 7, "y": at + 4, "text-anchor": "end"}, words(top * part)))
+    return found
 
 
 def _runs(values: Values) -> list[list[tuple[int, float]]]:

@@ -111,6 +111,18 @@ _OPENINGS: Final[dict[str, Callable[[str, str, Group], str]]] = {
 }
 
 
+def advised(advice: Row) -> str:
+    """What the advisor says, for the beginning; of what it has tried in vain, that. Empty: nothing."""
+    applied = advice.get("applied")
+    if not (isinstance(applied, dict) and applied.get("rolled_back")):
+        return str(advice.get("sentence") or "")
+    settings = applied.get("settings")
+    pairs = settings.items() if isinstance(settings, dict) else ()
+    tried = " ".join(f"`{name}={value}`" for name, value in pairs) or "other settings"
+    why = f" ({applied['worse']})" if applied.get("worse") else ""
+    return f"Tried: {tried}. That was worse{why}, so the old values are set again."
+
+
 def named(label: str) -> str:
     """`queue orders` as queue `orders`; a name cannot end its own quotes."""
     kind = kind_of(label)

@@ -4,10 +4,10 @@ import { h } from "../parts/dom.js";
 import { count, duration } from "../parts/format.js";
 
 const LEVELS = 5;
-const LABEL = "Who waited (rows) for whom (columns)";
 
-export function heat({ upstream, downstream, cells }) {
-  if (!cells.length) return h("p", { class: "muted" }, "No stage was blocked.");
+/** `part`: of the digest's contents. */
+export function heat({ upstream, downstream, cells }, part) {
+  if (!cells.length) return h("p", { class: "muted" }, part.nothing);
   const most = Math.max(...cells.map(([, , seconds]) => seconds), 0.001);
   const found = new Map(cells.map(([up, down, seconds, blocks]) => [`${up} ${down}`, [seconds, blocks]]));
   const head = [
@@ -25,11 +25,11 @@ export function heat({ upstream, downstream, cells }) {
   const table = h(
     "table",
     { class: "heat" },
-    h("caption", { class: "unseen" }, LABEL),
+    h("caption", { class: "unseen" }, part.about),
     h("thead", {}, h("tr", {}, head)),
     h("tbody", {}, lines),
   );
-  return h("div", { class: "table-scroll", role: "region", "aria-label": LABEL, tabindex: "0" }, table);
+  return h("div", { class: "table-scroll", role: "region", "aria-label": part.about, tabindex: "0" }, table);
 }
 
 function cell(found, most, up, down) {

@@ -5,7 +5,6 @@ import { bytes, count, duration, moment, rate } from "../parts/format.js";
 import { words } from "../parts/marks.js";
 
 const CAUSES = ["channel", "queue", "dead letters", "store", "memory", "disk", "store fault", "saturated"];
-const IN_BYTES = ["disk", "memory"];
 const WHO = { disk: "Free space on the disk", memory: "Memory" };
 const SOON_S = 86_400; // what is foretold for later is in the table only; so is what has no trend
 const FIT_MIN = 0.5;
@@ -28,7 +27,7 @@ export function clock(ms) {
 export function cards(digest) {
   const held = digest.summary.slice(1).map(card);
   const soon = digest.forecasts.filter(isSoon).map((one) => hint("forecast", foretold(one)));
-  const advised = digest.advice?.sentence ? [hint("advice", String(digest.advice.sentence))] : [];
+  const advised = digest.advised ? [hint("advice", digest.advised)] : [];
   return [...held, ...soon, ...advised];
 }
 
@@ -64,7 +63,7 @@ function hint(kind, text) {
 
 /** Queue `orders` reaches its limit of 10,000 at 14:32, in 12 min, at this trend: 7,300 now, +3.8/s. */
 export function foretold(one) {
-  const shown = IN_BYTES.includes(one.subject) ? bytes : count;
+  const shown = one.unit === "bytes" ? bytes : count;
   const now = `${shown(one.value)} now, ${trend(one)}`;
   const who = WHO[one.subject] ?? named(one.subject);
   const limit = `its limit of ${shown(one.limit)}`;
@@ -74,10 +73,10 @@ export function foretold(one) {
   return `${who} reaches ${limit} at ${clock(one.hits_at_ms)}, in ${duration(one.in_s)}, at this trend: ${now}.`;
 }
 
-function trend({ slope_per_s: slope, subject }) {
+function trend({ slope_per_s: slope, unit }) {
   if (slope === null) return "trend unknown";
   const size = Math.abs(slope);
-  return `${slope < 0 ? "−" : "+"}${IN_BYTES.includes(subject) ? `${bytes(size)}/s` : rate(size)}`;
+  return `${slope < 0 ? "−" : "+"}${unit === "bytes" ? `${bytes(size)}/s` : rate(size)}`;
 }
 
 /** queue orders -> Queue `orders` */

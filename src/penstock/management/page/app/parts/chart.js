@@ -11,15 +11,18 @@ const TOP = 10;
 const BOTTOM = 22;
 const GAP_MAX = 6; // samples: a store with little to do does not sync in every second
 
-/** `series`: [{ name, label, limit: true for a dashed line }]; `format` makes text of a value. */
-export function chart({ title, series, format, note }) {
+/**
+ * `series`: [{ name, label, limit: true for a dashed line }]; `format` makes text of a value; `heading` is its level,
+ * below that of a panel which it is in.
+ */
+export function chart({ title, series, format, note, heading = "h2" }) {
   const legend = h("ul", { class: "legend" });
   const drawing = s("svg", { class: "chart", height: HEIGHT, tabindex: "0", role: "img", "aria-label": title });
   const when = h("span", { class: "when" });
   const element = h(
     "figure",
     { class: "panel chart-panel" },
-    h("figcaption", {}, h("h2", {}, title), when, note ? h("span", { class: "about" }, note) : null),
+    h("figcaption", {}, h(heading, {}, title), when, note ? h("span", { class: "about" }, note) : null),
     legend,
     drawing,
   );
@@ -103,7 +106,7 @@ export function chart({ title, series, format, note }) {
 }
 
 /** Lines break where there is no value for a while. */
-function line(values, x, y) {
+export function line(values, x, y) {
   let last = -Infinity;
   let path = "";
   values.forEach((value, i) => {
@@ -114,7 +117,7 @@ function line(values, x, y) {
   return path || "M0 0";
 }
 
-function area(values, x, y, floor) {
+export function area(values, x, y, floor) {
   const there = values.map((value, i) => [value, i]).filter(([value]) => Number.isFinite(value));
   if (there.length < 2) return "M0 0";
   const path = there.map(([value, i]) => `${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join("L");
@@ -122,7 +125,7 @@ function area(values, x, y, floor) {
 }
 
 /** The next round number above, so that the axis does not jump with every sample. */
-function nice(value, binary) {
+export function nice(value, binary) {
   if (value <= 0) return 1;
   const base = binary ? 1024 ** Math.floor(Math.log(value) / Math.log(1024)) : 10 ** Math.floor(Math.log10(value));
   const steps = binary ? [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024] : [1, 2, 4, 6, 8, 10];

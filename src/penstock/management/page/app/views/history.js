@@ -2,15 +2,13 @@
 // how near queues, memory and disk came to their limits, and when they will be there. As the report file has it.
 
 import { get, query } from "../parts/api.js";
-import { chart } from "../parts/chart.js";
-import { h, put, renew, renewDeep } from "../parts/dom.js";
-import { bytes, count, duration, moment, percent, short } from "../parts/format.js";
+import { h, renew, renewDeep, put } from "../parts/dom.js";
+import { count, duration, moment, percent } from "../parts/format.js";
 import { tile, words } from "../parts/marks.js";
 import { remember } from "../parts/router.js";
-import { heat } from "../history/heat.js";
-import { strips } from "../history/strips.js";
-import * as tables from "../history/tables.js";
-import { cards, causeClass } from "../history/words.js";
+import { ms } from "../history/cells.js";
+import { section } from "../history/parts.js";
+import { cards } from "../history/words.js";
 
 const RANGES = [
   ["15m", "15 min"],
@@ -20,10 +18,7 @@ const RANGES = [
 const RANGE = "1h";
 const SECONDS = 5; // how often the pipeline writes
 const OLD_S = 180; // behind by more than that, though an idle broker is heard of every minute: somebody should look
-const QUEUES_DRAWN = 4;
-const ms = (value) => (value < 1000 ? `${short(value)} ms` : `${short(value / 1000)} s`);
-const size = Object.assign((value) => bytes(value), { binary: true });
-const SYNCS = [["p50_ms", "p50"], ["p95_ms", "p95"], ["p99_ms", "p99"]];
+const OTHER = "what the flow pipeline has written is of another version: start it again with this one";
 
 export function history(place) {
   const given = place.query.get("range");
@@ -33,7 +28,7 @@ export function history(place) {
   );
   const choice = h("div", { class: "segments", role: "group", "aria-label": "How far back" }, buttons);
   const nothing = h("div");
-  const view = parts();
+  const view = contents();
   view.element.hidden = true;
   place.show("History", choice, nothing, view.element);
 
@@ -46,10 +41,11 @@ export function history(place) {
 
   const timer = place.every(SECONDS, async (signal) => {
     const asked = range;
-    const { digest, reason } = await get("/api/flow/tables" + query({ range: asked }), signal);
+    const { digest: found, reason } = await get("/api/flow/tables" + query({ range: asked }), signal);
     if (asked !== range) return; // another one was chosen meanwhile
+    const digest = found?.parts ? found : null;
     view.element.hidden = !digest;
-    renew(nothing, digest ? [] : howToGetIt(reason));
+    renew(nothing, digest ? [] : howToGetIt(found ? OTHER : reason));
     if (digest) view.show(digest);
   });
 }
@@ -67,115 +63,33 @@ function howToGetIt(reason) {
   );
 }
 
-/** The elements stay while their content changes, so that focus, scrolling and what is unfolded stay too. */
-function parts() {
+/** The beginning, then the parts that the digest says there are: the same as in the report file. */
+function contents() {
   const banner = h("div", { role: "status" });
   const tiles = h("dl", { class: "tiles" });
   const list = h("ol", { class: "verdicts" });
-  const held = strips("Who was held back");
-  const legend = h("ul", { class: "legend" });
-  const blocks = strips("Blocks over time");
-  const queues = h("div", { class: "columns" });
-  const gauges = [
-    chart({ title: "Time per sync", format: ms, series: series(SYNCS) }),
-    chart({
-      title: "Memory",
-      note: "publishers wait above the mark",
-      format: size,
-      series: series([["memory_used_bytes", "Used"], ["memory_limit_bytes", "Watermark", true]]),
-    }),
-    chart({
-      title: "Disk",
-      note: "publishers wait below the mark",
-      format: size,
-      series: series([["disk_free_bytes", "Free"], ["disk_limit_bytes", "Low mark", true]]),
-    }),
-    chart({
-      title: "Connections, channels and queues",
-      format: short,
-      series: series([["connections", "Connections"], ["channels", "Channels"], ["queues", "Queues"]]),
-    }),
-  ];
-  const bodies = {};
-  const drawn = new Map(); // charts of queues, by name
-  const strong = "The stronger the colour, the larger the part of the time.";
-  const element = h(
-    "div",
-    {},
-    banner,
-    tiles,
-    h("section", { "aria-label": "What held whom back" }, list),
-    panel("Who was held back", legend, held.element, body("verdicts")),
-    panel("Blocks over time", h("p", { class: "muted" }, strong), blocks.element, folded("As a table", body("stages"))),
-    panel("Who blocked whom", body("heat")),
-    panel("Top blockers", body("blockers")),
-    panel("Queues and their limits", body("queues")),
-    queues,
-    h("div", { class: "columns" }, gauges.map((one) => one.element)),
-    panel("Forecasts", body("forecasts")),
-    panel("Advice", body("advice")),
-    panel("Blocked now", body("open")),
-    panel("Longest blocks", body("longest")),
-    panel("Checks of the tables", body("sum"), folded("All checks", body("checks"))),
-  );
-
-  function body(name) {
-    bodies[name] = h("div", { class: "history-part" });
-    return bodies[name];
-  }
+  const rest = h("div");
+  const element = h("div", {}, banner, tiles, h("section", { "aria-label": "What held whom back" }, list), rest);
+  let known = "";
+  let sections = [];
 
   function show(digest) {
     renew(banner, bannerOf(digest));
     renew(tiles, numbers(digest));
     renewDeep(list, cards(digest));
-    renew(legend, causes(digest).map((cause) => h("li", {}, h("i", { class: `block ${causeClass(cause)}` }), cause)));
-    held.show(digest, digest.verdicts.map(verdictRow));
-    blocks.show(digest, digest.stages.map(stageRow));
-    held.element.hidden = !digest.verdicts.length;
-    blocks.element.hidden = !digest.stages.length;
-    renewDeep(bodies.verdicts, tables.verdictTable(digest), more(digest, "verdicts"));
-    renewDeep(bodies.stages, tables.stageTable(digest), more(digest, "stages"));
-    renewDeep(bodies.heat, heat(digest.heat));
-    renewDeep(bodies.blockers, tables.blockerTable(digest));
-    renewDeep(bodies.queues, tables.queueTable(digest), more(digest, "depth"));
-    renewDeep(bodies.forecasts, tables.forecastTable(digest));
-    renewDeep(bodies.advice, tables.advice(digest));
-    renewDeep(bodies.open, tables.openTable(digest));
-    renewDeep(bodies.longest, tables.longestTable(digest));
-    renewDeep(bodies.sum, h("p", {}, checked(digest)));
-    renewDeep(bodies.checks, tables.checkTable(digest));
-    const at_ms = Array.from({ length: digest.steps }, (_, i) => digest.since_ms + (i + 1) * digest.step_s * 1000);
-    for (const one of gauges) one.show({ at_ms, series: { ...digest.syncs, ...digest.resources } });
-    showQueues(digest, at_ms);
-  }
-
-  /** A chart for each of the first queues; one that was there already stays. */
-  function showQueues({ depth, steps }, at_ms) {
-    const shown = depth.slice(0, QUEUES_DRAWN).map((one) => {
-      const name = `${one.stage} ${one.limit !== null}`;
-      if (!drawn.has(name)) drawn.set(name, queueChart(one));
-      const limit = Array(steps).fill(one.limit);
-      drawn.get(name).show({ at_ms, series: { messages: one.messages, limit } });
-      return drawn.get(name).element;
-    });
-    const same = shown.length === queues.children.length && shown.every((one, i) => queues.children[i] === one);
-    if (same) return;
-    put(queues, shown);
-    for (const [name, one] of drawn) if (!shown.includes(one.element)) drawn.delete(name);
+    const wanted = JSON.stringify(digest.parts);
+    if (wanted !== known) {
+      known = wanted;
+      sections = digest.parts.map(section);
+      put(rest, sections.map((one) => one.element));
+    }
+    for (const one of sections) one.show(digest);
   }
 
   return { element, show };
 }
 
-function queueChart(one) {
-  const lines = [["messages", "Messages"], ...(one.limit === null ? [] : [["limit", "Limit", true]])];
-  return chart({ title: one.stage, format: short, series: series(lines) });
-}
-
 const counted = (name, value, what) => tile(name, count(value), value === 1 ? what : `${what}s`);
-const series = (lines) => lines.map(([name, label, limit]) => ({ name, label, limit }));
-const panel = (title, ...content) => h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), content);
-const folded = (label, content) => h("details", {}, h("summary", {}, label), content);
 
 function bannerOf(digest) {
   const behind = (Date.now() - digest.until_ms) / 1000;
@@ -198,35 +112,10 @@ function numbers(digest) {
   const failures = digest.quality.reduce((sum, one) => sum + one.failures, 0);
   return [
     counted("Held back", digest.verdicts.length + digest.left_out.verdicts, "publisher"),
-    counted("Blocked now", digest.open.length, "stage"),
+    counted("Still blocked", digest.open.length, "stage"),
     tile("Longest block", longest ? duration(longest.longest_s) : "none", longest?.stage),
     tile("Slowest syncs", syncs.length ? ms(Math.max(...syncs)) : "none", "p99 of the worst window"),
     tile("Nearest to its limit", near ? percent(near.limit_share) : "none", near?.stage),
     counted("Fail a check", failures, "row"),
   ];
-}
-
-function causes(digest) {
-  return [...new Set(digest.verdicts.flatMap((one) => Object.keys(one.by_cause_s)))].sort();
-}
-
-function verdictRow(one) {
-  const said = (i) => (one.share[i] ? `${one.causes[i]}, ${percent(one.share[i])}` : "not held back");
-  return { label: one.name, share: one.share, kind: one.causes.map(causeClass), said };
-}
-
-function stageRow(one) {
-  const said = (i) => (one.share[i] ? `blocked ${percent(one.share[i])}` : "not blocked");
-  return { label: one.label, share: one.share, kind: null, said };
-}
-
-function more(digest, name) {
-  const left = digest.left_out[name];
-  return left ? h("p", { class: "muted" }, `${count(left)} more are in the tables.`) : null;
-}
-
-function checked({ quality }) {
-  const failed = quality.filter((one) => one.failures).length;
-  if (!quality.length) return "Nothing was checked yet.";
-  return failed ? `${failed} of ${quality.length} checks fail for some rows.` : `All ${quality.length} checks hold.`;
 }
