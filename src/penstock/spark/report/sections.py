@@ -21,6 +21,7 @@ from penstock.spark.report.trend import BYTES
 from penstock.spark.report.words import lasting
 
 HALF: Final = 500  # wide: charts of which two are beside each other
+HALF_LEFT: Final = 80  # room for their numbers: on a phone the letters are larger
 HEAT_LEVELS: Final = 5
 AXES: Final[dict[str, Callable[[float | None], str]]] = {
     "count": figures.short,
@@ -127,7 +128,7 @@ def _blockers(digest: Row, axis: Axis, part: Part) -> list[Child]:
 
 
 def _depth(digest: Row, axis: Axis, part: Part) -> list[Child]:
-    half = replace(axis, width=HALF)
+    half = replace(axis, width=HALF, left=HALF_LEFT)
     drawn = []
     for one in digest["depth"][: part.drawn]:
         shown = [Line("messages", one["messages"], "series-1")]
@@ -147,7 +148,7 @@ def _pairs(drawn: list[Safe]) -> Safe | None:
 def _gauges(digest: Row, axis: Axis, part: Part) -> list[Child]:
     """The charts of contents.py: one alone is as wide as the page."""
     found = digest[part.id]
-    wide = axis if len(part.charts) == 1 else replace(axis, width=HALF)
+    wide = axis if len(part.charts) == 1 else replace(axis, width=HALF, left=HALF_LEFT)
     drawn = [_gauge(found, chart, wide) for chart in part.charts if _last(found[chart.series[0].field]) is not None]
     if not drawn:
         return [el("p", {}, part.nothing)]
@@ -177,7 +178,7 @@ def _last(values: svg.Values) -> float | int | None:
 
 
 def _forecasts(digest: Row, axis: Axis, part: Part) -> list[Child]:
-    half = replace(axis, width=HALF)
+    half = replace(axis, width=HALF, left=HALF_LEFT)
     drawn = []
     for one in digest["forecasts"][: part.drawn]:
         binary = one["unit"] == BYTES

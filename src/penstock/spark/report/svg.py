@@ -171,8 +171,10 @@ def _grid(axis: Axis, top: float, words: Callable[[float | None], str]) -> list[
     found = []
     for part in (0.0, 0.5, 1.0):
         at = y(top * part)
-        found.append(el("line", {"class": "grid", "x1": LEFT, "x2": axis.width - RIGHT, "y1": at, "y2": at}))
-        found.append(el("text", {"class": "tick", "x": LEFT - 7, "y": at + 4, "text-anchor": "end"}, words(top * part)))
+        found.append(el("line", {"class": "grid", "x1": axis.left, "x2": axis.width - RIGHT, "y1": at, "y2": at}))
+        found.append(
+            el("text", {"class": "tick", "x": axis.left - 7, "y": at + 4, "text-anchor": "end"}, words(top * part))
+        )
     return found
 
 
