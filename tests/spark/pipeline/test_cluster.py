@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.spark.ledger import Ledger
 from penstock.spark.session import prepare
 from tests.spark.pipeline.flowsite import (
     SILENT,
@@ -90,12 +92,18 @@ def cluster(directory: Path) -> Iterator[str]:
             process.wait(60)
 
 
+def judged(tables: Path) -> set[tuple[Any, ...]]:
+    """What `quality` says, but for the numbers of batches."""
+    rows = Ledger(tables).arrow("quality").select(["window", "table", "rule", "rows", "failures"]).to_pylist()
+    return {tuple(row.values()) for row in rows}
+
+
 def says(log: Path, text: str) -> bool:
     return text in log.read_text()
 
 
-def run_job(uri: str, tables: Path, master: str) -> None:
-    command = [sys.executable, "-m", "penstock", "pipeline", "flow", "--once", "--uri", uri, "--tables", str(tables)]
+def run_job(what: str, uri: str, tables: Path, master: str) -> None:
+    command = [sys.executable, "-m", "penstock", "pipeline", "flow", what, "--uri", uri, "--tables", str(tables)]
     run = subprocess.run(
         [*command, "--master", master, "--window", str(WINDOW_S), "--memory", "600m"],
         capture_output=True,
@@ -115,13 +123,22 @@ def test_a_cluster_makes_the_same_tables_as_one_machine(spark: SparkSession, tmp
     try:
         declare_events(broker.uri)
         bodies = [json.dumps(event) for event in History(3, SECONDS).events]
-        publish_events(broker.uri, bodies)
+        half = len(bodies) // 2
+        streamed, rebuilt = tmp_path / "cluster", tmp_path / "rebuilt"
         with cluster(tmp_path) as master:
-            run_job(broker.uri, tmp_path / "cluster", master)
+            for part in (bodies[:half], bodies[half:]):
+                publish_events(broker.uri, part)
+                run_job("--once", broker.uri, streamed, master)
+            shutil.copytree(streamed, rebuilt)
+            run_job("--rebuild", broker.uri, rebuilt, master)
             workers = [(tmp_path / f"worker{number}.log").read_text() for number in (1, 2)]
         assert all("Asked to launch executor" in log for log in workers), workers
         take_all(spark, broker.uri, tmp_path / "local", WINDOW_S)
     finally:
         broker.kill()
-    assert offsets_of(tmp_path / "cluster") == list(range(len(bodies)))
-    assert not differences(derived_rows(tmp_path / "local"), derived_rows(tmp_path / "cluster"))
+    assert offsets_of(streamed) == list(range(len(bodies)))
+    wanted = derived_rows(tmp_path / "local")
+    assert all(wanted[name] for name in ("samples", "blocks", "chains", "verdicts", "depth", "syncs", "resources"))
+    for tables in (streamed, rebuilt):
+        assert not differences(wanted, derived_rows(tables))
+        assert judged(tables) == judged(tmp_path / "local")

@@ -21,7 +21,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Change, Ledger, append
-from penstock.spark.tables.schema import schema
+from penstock.spark.tables.quality import RULES
+from penstock.spark.tables.schema import DERIVED, WATERMARK_S, schema
 from tests.spark.pipeline.archiving import archive
 from tests.spark.pipeline.flowsite import (
     SILENT,
@@ -33,7 +34,7 @@ from tests.spark.pipeline.flowsite import (
     offsets_of,
     publish_events,
 )
-from tests.spark.pipeline.histories import EPOCH_US, History
+from tests.spark.pipeline.histories import EPOCH_US, SECOND, History, channel, connection
 from tests.wire.live import ROOT, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
@@ -45,17 +46,31 @@ WINDOW_S = 5
 MOVED = 20  # events that come late, and as many that come twice
 KEPT = datetime.fromtimestamp(EPOCH_US / 1e6, UTC) - timedelta(days=20)  # days that are over, and are kept
 GONE = datetime(2020, 1, 1, tzinfo=UTC)
+RESTARTED, SILENT_ONE = connection(7), connection(8)
 
 
 def bodies_of(seed: int, seconds: int) -> list[str]:
-    """A history as it is published: some of it late, by less than its whole length, and some of it twice."""
-    bodies = [json.dumps(event) for event in History(seed, seconds).events]
+    """A history as it is published: some of it late, by less than its whole length, and some of it twice. At its end
+    the broker starts again while one is blocked, and is silent while another is."""
+    history = History(seed, seconds)
+    bodies = [json.dumps(event) for event in history.events]
     dice = Random(seed)
     for _ in range(MOVED):
         at = dice.randrange(len(bodies) // 2)
         bodies.insert(dice.randrange(at, len(bodies)), bodies.pop(at))
         bodies.insert(dice.randrange(len(bodies)), dice.choice(bodies))
-    return bodies
+    history.events.clear()
+    end_us = history.begin_us + seconds * SECOND
+    blocked(history, RESTARTED, end_us + SECOND)
+    history.events.append({"v": 1, "type": "recovery", "at_us": end_us + 5 * SECOND, "clean": False})
+    blocked(history, SILENT_ONE, end_us + 6 * SECOND)
+    history.second(end_us + (6 + WATERMARK_S) * SECOND)
+    return bodies + [json.dumps(event) for event in history.events]
+
+
+def blocked(history: History, stage: str, at_us: int) -> None:
+    about = {"stage": stage, "kind": "connection", "cause": channel(1), "chain": [stage, channel(1)], "count": 1}
+    history.events.append({"v": 1, "type": "blocked", "at_us": at_us, **about})
 
 
 def at_us(body: str) -> int:
@@ -173,11 +188,19 @@ def test_quality_counts_each_row_of_a_table_once_for_each_of_its_rules(streamed:
     ledger = Ledger(streamed)
     quality = ledger.arrow("quality")
     assert set(quality["table"].to_pylist()) <= set(ledger.tables())
-    for name in ("events", "samples", "blocks"):
+    for name in ("events", *DERIVED):
+        assert ledger.rows(name), name
         of_table = quality.filter(pc.equal(quality["table"], name))
-        for rule in of_table["rule"].unique().to_pylist():
-            counted = pc.sum(of_table.filter(pc.equal(of_table["rule"], rule))["rows"]).as_py()
+        for rule in RULES[name]:
+            counted = pc.sum(of_table.filter(pc.equal(of_table["rule"], rule.name))["rows"]).as_py()
             assert counted == ledger.rows(name), (name, rule)
+
+
+def test_a_job_closes_blocks_in_each_of_the_ways_there_are(streamed: Path):
+    blocks = Ledger(streamed).arrow("blocks")
+    assert set(blocks["closed_by"].to_pylist()) == {"unblocked", "lost", "restart", "watermark"}
+    ways = dict(zip(blocks["stage"].to_pylist(), blocks["closed_by"].to_pylist(), strict=True))
+    assert (ways[RESTARTED], ways[SILENT_ONE]) == ("restart", "watermark")
 
 
 def test_the_page_is_written_beside_the_tables_and_has_the_last_of_their_windows(streamed: Path):
@@ -206,7 +229,7 @@ def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, si
             FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 7)).run(once=True)
         with pytest.raises(Complaint, match="--window is 1 to 600 seconds, not 0"):
             FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, 0))
-        with pytest.raises(Complaint, match="--progress is above 0 seconds, not 0"):
+        with pytest.raises(Complaint, match="--progress is above 0 and up to 86400 seconds, not 0"):
             FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, WINDOW_S, progress_s=0.0))
     with Ledger(tmp_path).writing() as ledger:
         with pytest.raises(Complaint, match=r"there are no events in .* to rebuild from"):
@@ -238,6 +261,36 @@ def test_tables_of_another_broker_are_refused_also_when_its_stream_is_longer(
         ledger.commit(None, [], marks=marks)
         with pytest.raises(Complaint, match=said):
             FlowJob(spark, ledger, FlowSettings(silent.uri, tmp_path / "tables", WINDOW_S)).run(once=True)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_job_with_tables_waits_for_its_broker_and_one_that_runs_once_not_for_ever(
+    spark: SparkSession, streamed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+):
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+    from penstock.spark.flowjob import job as module
+
+    looks = 0
+
+    def is_there(self: FlowJob) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 20 and not once:  # so often it was away
+            self.stop()
+        return False
+
+    monkeypatch.setattr(module, "AWAY_LOOK_S", (0.001, 0.001))
+    monkeypatch.setattr(module, "START_S", 0.002)
+    monkeypatch.setattr(FlowJob, "_is_there", is_there)
+    shutil.copytree(streamed, tmp_path / "tables")
+    with Ledger(tmp_path / "tables").writing() as ledger:
+        job = FlowJob(spark, ledger, FlowSettings("amqp://127.0.0.1:1", tmp_path / "tables", WINDOW_S))
+        if once:
+            with pytest.raises(Complaint, match=r"127\.0\.0\.1:1.*; waited 0 s for the broker"):
+                job.run(once)
+        else:
+            job.run(once)
+            assert looks == 20
 
 
 def test_the_line_for_operators_has_what_happened_since_the_last_one():

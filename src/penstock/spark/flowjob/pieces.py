@@ -9,6 +9,7 @@ Upstream: rebuild.py.  Downstream: tables/derive.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
@@ -26,12 +27,15 @@ from penstock.spark.tables.windows import window_start
 PIECE_EVENTS = 1_000_000
 CARRIED = ("open", "depth", "resources")
 
+log = logging.getLogger("penstock.spark")
+
 
 def pieces(spark: SparkSession, events: DataFrame, window_s: int, piece_events: int = PIECE_EVENTS) -> Iterator[Change]:
     """The changes that put all derived tables in the place of what was there; each is done before the next is made."""
     carried = {name: shaped(pa.table({}), name) for name in CARRIED}
     start: datetime | None = None
-    for end in _ends(events, window_s, piece_events):
+    ends = _ends(events, window_s, piece_events)
+    for number, end in enumerate(ends, 1):
         shared: list[DataFrame] = []
 
         def keep(frame: DataFrame, shared: list[DataFrame] = shared) -> DataFrame:
@@ -52,6 +56,7 @@ def pieces(spark: SparkSession, events: DataFrame, window_s: int, piece_events: 
             if until is not None:
                 carried = _carried(tables, carried, until, window_s)
                 start = until
+            log.info("rebuild: piece %d of %d is derived", number, len(ends))
         finally:
             for frame in shared:
                 frame.unpersist()

@@ -2,7 +2,8 @@
 
 The events are those of the ledger; or an archive's, Parquet with `body` and `offset` as `penstock pipeline archive`
 writes it, which then take the place of the ledger's events. All tables change in one commit; until then whoever reads
-has the old ones. Spark writes the files, where the rows are: this is the way for ten million events and for clusters.
+has the old ones. `quality` follows in a second one, from the files of the first. Spark writes the files, where the
+rows are: this is the way for ten million events and for clusters.
 Upstream: job.py, pipeline/flow.py.  Downstream: pieces.py.
 """
 
