@@ -4,7 +4,8 @@ For each scenario: a broker (`penstock serve`) with a bad setting is loaded and 
 fills tables (`flow --once`); `advise --apply` with the scenario's goal sets credit and watermarks. A prefetch is the
 consumers' own: a load is played anew with the one that was advised. Then the clients measure again. Printed as a
 Markdown table: what was advised, the goal's figure as predicted and as measured, now and then, and how many times as
-much; all values go to bench/results/advise.json.
+much; all values go to bench/results/advise.json. The exit code is 1 if a case could not be measured, nothing was
+advised, or what was set and kept moved the goal's figure the wrong way by more than NOISE: each case is badly set.
 Not here: the loads (twinload.py), how right the twin is (twin.py), advice itself (src/penstock/spark/advice).
 """
 
@@ -38,6 +39,7 @@ SECONDS = 5.0  # of a measurement
 LOADED_S = 20.0  # before the tables are filled
 SETTLE_S = 3.0
 SETTINGS = 600
+NOISE = 0.1  # between two measurements of the same on this kind of machine
 POLICY = "advised"
 COMMAND_TIMEOUT_S = 900
 UNITS = {"throughput": "msg/s", "latency": "ms", "memory": "KB"}
@@ -135,6 +137,16 @@ class Line:
             other,
         ]
 
+    @property
+    def is_good(self) -> bool:
+        """Something was advised, and it did not make worse what it was for; or it was taken back."""
+        if self.after is None:
+            return False
+        times = self.measured(self.after) / max(self.measured(self.before), 1e-9)
+        applied = self.advice.get("applied")
+        taken_back = bool(applied and applied["rolled_back"])
+        return taken_back or (times >= 1 - NOISE if self.case.goal == "throughput" else times <= 1 + NOISE)
+
 
 def _times(then: float, now: float) -> str:
     return f"{then / now:.2f}" if now else ""
@@ -159,6 +171,9 @@ def main() -> None:
     if not options.cases:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps([_as_json(line) for line in lines], indent=1) + "\n")
+    bad = [case.name for case in chosen if not any(line.case is case and line.is_good for line in lines)]
+    if bad:
+        fail(f"no good advice: {', '.join(bad)}", 1)
 
 
 def run(case: Case, seconds: float, settings: int) -> Line:

@@ -292,7 +292,10 @@ def _show_change(document: dict[str, Any]) -> None:
     lasts = ["Credit counts until the broker stops."] if len(policies) < len(settings) else []
     if policies:
         lasts.append(f"Marks are set by the policy {', '.join(policies)}, which stays until --undo.")
-    print(printable(f"Set: {shown}. {' '.join(lasts)}"))
+    if applied["rolled_back"]:
+        print(printable(f"Tried: {shown}."))
+    else:
+        print(printable(f"Set: {shown}. {' '.join(lasts)}"))
     if "prefetch" in document["options"][0]["settings"]:
         print("Not set, as it is for consumers to set: prefetch.")
     print(printable(applied["sentence"]))
