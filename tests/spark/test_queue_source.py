@@ -96,7 +96,18 @@ def test_a_query_whose_source_or_broker_is_killed_goes_on_from_its_checkpoint_an
     broker.kill()
     again = serve_process("--listen", f"127.0.0.1:{broker.port}", "--data", str(broker.data))
     publish(again.uri, "orders", range(3000, 4000))
-    wait_until(lambda: numbers(spark, tmp_path)[-1:] == [3999] and ready(again.uri, "orders") == 0, 200)
+
+    def all_is_there() -> bool:
+        assert query.isActive, f"the query has ended: {query.exception()}"
+        return numbers(spark, tmp_path)[-1:] == [3999] and ready(again.uri, "orders") == 0
+
+    def told() -> str:
+        missing = set(range(4000)) - set(numbers(spark, tmp_path))
+        waiting = ready(again.uri, "orders")
+        spool = sorted(path.name for path in (tmp_path / "spool").iterdir())
+        return f"{len(missing)} rows missing, {waiting} ready, spool {spool}, {query.status}, {query.lastProgress}"
+
+    wait_until(all_is_there, 200, told)
     query.processAllAvailable()
     query.stop()
     assert query.exception() is None, "the broker came back: the query has gone on by itself"

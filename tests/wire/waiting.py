@@ -12,13 +12,16 @@ POLL_S: Final = 0.005  # how often the condition is looked at
 LIMIT_S: Final = 60.0  # for whatever a test waits for: an answer, a delivery, the end of a process
 
 
-def wait_until(condition: Callable[[], Result], timeout_s: float = LIMIT_S, what: str = "") -> Result:
-    """The condition's first true value; an assertion error after `timeout_s`."""
+def wait_until(
+    condition: Callable[[], Result], timeout_s: float = LIMIT_S, what: str | Callable[[], str] = ""
+) -> Result:
+    """The condition's first true value; an assertion error after `timeout_s`, with `what` was not so then."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what or condition}")
+            told = what() if callable(what) else what
+            raise AssertionError(f"not within {timeout_s} s: {told or condition}")
         time.sleep(POLL_S)
