@@ -15,7 +15,7 @@ LIMIT_S: Final = 60.0  # for whatever a test waits for: an answer, a delivery, t
 def wait_until(
     condition: Callable[[], Result], timeout_s: float = LIMIT_S, what: str | Callable[[], str] = ""
 ) -> Result:
-    """The condition's first true value; an assertion error after `timeout_s`, with `what` was not so then."""
+    """The condition's first true value; an assertion error after `timeout_s`, which says `what` was waited for."""
     deadline = time.monotonic() + timeout_s
     while True:
         value = condition()
