@@ -52,7 +52,8 @@ BODY_BYTES = 100
 NEAR = 0.2
 SMALL_HELD = 1000  # messages
 LEAD_MAX = 100_000  # perf/load.py
-TUNE_S = 2.0  # simulated, for each try: a p99 of few messages needs more time than the throughput of many
+TUNE_S = 4.0  # simulated, for each try: a p99 of few messages needs more time than the throughput of many
+TELL_S = 6.0  # simulated, for each prediction
 FLOODED = 10_000  # messages in the kernel: more are not on their way, but wait because it is full
 
 
@@ -64,6 +65,7 @@ class Scenario:
     others: tuple[Settings, ...]
     faults: dict[str, str] = field(default_factory=dict)
     stretch: float = 1.0  # times the usual seconds: where messages are few, so are those above the p99
+    rounds: int = 1  # times the usual: where one stretch has half the p99 of another, as the disk and the cores go
 
 
 def credit(both: str, store: str = "2000,500", **more: Any) -> Settings:
@@ -92,12 +94,13 @@ SCENARIOS = (
         Load(Publishers(lead_max=LEAD_MAX), FAST),
         (credit_bytes(50), credit_bytes(200, messages="2000,1000")),
     ),
-    Scenario("confirms", "window 1000, transient", Load(Publishers(window=1000), NO_ACKS), (SMALL, LARGE)),
+    Scenario("confirms", "window 1000, transient", Load(Publishers(window=1000), NO_ACKS), (SMALL, LARGE), rounds=2),
     Scenario(
         "persistent",
         "window 1000, persistent",
         Load(Publishers(window=1000, persistent=True), NO_ACKS),
         (credit("50,25"), credit("400,200", "200,50")),
+        rounds=2,
     ),
     Scenario(
         "slow channel",
@@ -254,7 +257,7 @@ def run(scenario: Scenario, seconds: float, rounds: int, tries: int, keep: Path 
     settings = [DEFAULTS.get(scenario.name, Settings()), *scenario.others]
     measured: list[list[Measured]] = [[] for _ in settings]
     slept: list[float] = []
-    seconds *= scenario.stretch
+    seconds, rounds = seconds * scenario.stretch, rounds * scenario.rounds
     alike = len({(one.prefetch, one.stop, one.resume) for one in settings}) == 1
     with running_penstock() as broker:
         if alike:  # they change while the load goes on
@@ -297,7 +300,7 @@ def predicted(
     p99_ms = statistics.median(one.p99_ms for one in measured[0])
     plant = tune(plant, load, settings[0], throughput, cpu_us, seconds=TUNE_S, p99_ms=p99_ms)
     lines = [
-        Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=3.0), group)
+        Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=TELL_S), group)
         for setting, group in zip(settings, measured, strict=True)
     ]
     return lines, plant

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.flow.twin import Load, Plant, Publishers, fit, simulate, tune
 from penstock.flow.twin.disk import RECORD_BYTES
-from penstock.flow.twin.fit import intervals, solve, sync_quantiles
+from penstock.flow.twin.fit import SYNC_BOUNDS_US, intervals, solve, sync_times
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Consumers, Settings
 from penstock.flow.twin.stages import FRAMING_BYTES
@@ -157,24 +157,38 @@ def test_what_the_journal_is_busy_with_beside_syncs_is_writing() -> None:
 
 
 def test_sync_times_come_from_percentiles() -> None:
-    row: Row = {"count": 100, "mean_us": 520, "p50_us": 400, "p95_us": 1000, "p99_us": 2000, "longest_us": 9000}
-    quantiles = sync_quantiles([row])
-    assert quantiles == tuple(sorted(quantiles))
-    assert quantiles[len(quantiles) // 2] == pytest.approx(400, rel=0.05)
-    assert quantiles[-1] == 9000
+    row: Row = {"count": 100, "mean_us": 580, "p50_us": 400, "p95_us": 1000, "p99_us": 2000, "longest_us": 9000}
+    times = sync_times([row])
+    assert times == tuple(sorted(times))
+    assert times[len(times) // 2] == pytest.approx(400, rel=0.05)
+    assert times[-1] == pytest.approx(9000, rel=0.05)
+    assert sum(times) / len(times) == pytest.approx(580, rel=0.01)
 
 
 def test_sync_times_come_from_histograms_and_keep_their_mean() -> None:
     row: Row = {"count": 10, "duration_us": 7000, "longest_us": 2000, "histogram": {"1000": 9, "2500": 1}}
-    quantiles = sync_quantiles([row])
-    assert sum(quantiles) / len(quantiles) == pytest.approx(700, rel=0.1)
+    times = sync_times([row])
+    assert sum(times) / len(times) == pytest.approx(700, rel=0.001)
     # All alike, near the upper end of a class: none of them is above the longest.
     alike: Row = {"count": 40, "duration_us": 40 * 20_900, "longest_us": 21_100, "histogram": {"25000": 40}}
-    quantiles = sync_quantiles([alike])
-    assert quantiles[0] == pytest.approx(20_700, rel=0.01)
-    assert quantiles[-1] == pytest.approx(21_100)
-    assert sync_quantiles([]) == ()
-    assert sync_quantiles([{"count": 0}]) == ()
+    times = sync_times([alike])
+    assert times[0] == pytest.approx(20_700, rel=0.01)
+    assert times[-1] == pytest.approx(21_100, rel=0.0001)
+    assert sync_times([]) == ()
+    assert sync_times([{"count": 0}]) == ()
+
+
+@pytest.mark.parametrize("longest_us", [5_000, 13_000, 200_000])
+def test_one_long_sync_in_thousands_counts_for_no_more_than_itself(longest_us: float) -> None:
+    usual: Row = {"count": 999, "duration_us": 999 * 300, "longest_us": 450, "histogram": {"500": 999}}
+    name = next(str(bound) for bound in SYNC_BOUNDS_US if bound >= longest_us)
+    once: Row = {"count": 1, "duration_us": longest_us, "longest_us": longest_us, "histogram": {name: 1}}
+    times = sync_times([usual] * 8 + [once])
+    assert sum(times) / len(times) == pytest.approx((7992 * 300 + longest_us) / 7993)
+    assert sum(one > 450 for one in times) <= 1
+    # The same as the table has it: percentiles of each window.
+    window: Row = {"count": 8000, "mean_us": 300, "p50_us": 290, "p95_us": 440, "p99_us": 450, "longest_us": longest_us}
+    assert sum(one > longest_us / 2 for one in sync_times([window])) <= 0.002 * len(times)
 
 
 def test_more_rows_never_make_a_cost_negative() -> None:

@@ -9,11 +9,10 @@ Not here: what is only removed, checkpoints, bodies in files of their own: their
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from penstock.credit import Hop, Link
-from penstock.flow.twin.machine import Deck, Machine
+from penstock.flow.twin.machine import Machine, Round
 from penstock.flow.twin.stages import Works
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Store(Works):
         self.hop = hop
         self.ordinary: deque[Deposit] = deque()
         self.syncs = 0
-        quantiles = machine.plant.sync_us
-        between = [(low + high) / 2 for low, high in pairwise(quantiles)]
-        self._sync_times = Deck(between or quantiles, machine.chance)
+        self._sync_times = Round(machine.plant.sync_us, machine.chance)
         self._work: list[Deposit] = []
         self._gathered = 0  # bytes
         self._awaited = False

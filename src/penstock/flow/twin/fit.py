@@ -28,7 +28,7 @@ SAMPLED: Final = ("connection", "channel", "queue")  # kinds whose samples tell 
 SWITCH_US: Final = 25.0  # waits for a core this short, on average, are the kernel's way to a thread that was woken
 LITTLE: Final = 0.1  # of what the prior says: less was hardly measured
 GAP_S: Final = 3.0  # samples further apart than that are no interval: between them the settings may have been others
-SYNC_STEPS: Final = 401  # quantiles of the sync times: what is rarer than one in 400 hardly shows in a p99
+SYNC_STEPS: Final = 2000  # sync times: what is rarer than one in 2000 hardly shows in a p99
 SYNC_BOUNDS_US: Final = (500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000)
 WRITE_BYTE_MAX_US: Final = 0.05  # 20 MB/s
 REST_MAX: Final = 2.5  # what the prior says of unmeasured work is believed up to this factor
@@ -62,9 +62,9 @@ def fit(
     `limits.parked_bytes` count), `body_bytes` the size of its messages; what the rows say nothing of is the prior's."""
     plant = _with_settings(prior if prior is not None else Plant(), settings or {})
     syncs = list(syncs)
-    quantiles = sync_quantiles(syncs)
-    if quantiles:
-        plant = replace(plant, sync_us=quantiles, sync_delay_us=0.0)  # a delay by faults.* is in what was measured
+    times = sync_times(syncs)
+    if times:
+        plant = replace(plant, sync_us=times, sync_delay_us=0.0)  # a delay by faults.* is in what was measured
     whole = Whole(resources)
     by_kind: dict[str, list[Interval]] = {}
     for kind, interval in intervals(samples):
@@ -287,9 +287,10 @@ def sync_sums(syncs: Iterable[Row]) -> tuple[float, float]:
     return count, took_us
 
 
-def sync_quantiles(syncs: Iterable[Row]) -> tuple[float, ...]:
-    """How long a sync takes, at equal steps from the shortest to the longest: from the percentiles of each window, or
-    from the histogram of each second as the events have it."""
+def sync_times(syncs: Iterable[Row]) -> tuple[float, ...]:
+    """How long syncs take: so many that stand for equally many each, from the shortest to the longest. From the
+    percentiles of each window, or from the histogram of each second as the events have it. Each is the mean of those it
+    stands for, so that the longest of thousands does not count for more than one."""
     pieces: list[tuple[float, float, float]] = []  # syncs that took from this to that, and how many
     for row in syncs:
         histogram = row.get("histogram")
@@ -300,27 +301,35 @@ def sync_quantiles(syncs: Iterable[Row]) -> tuple[float, ...]:
     total = sum(count for _, _, count in pieces)
     if total <= 0:
         return ()
-    pieces.sort()
     edges = sorted({edge for low, high, _ in pieces for edge in (low, high)})
-    below = [sum(count * _part(low, high, edge) for low, high, count in pieces) for edge in edges]
-    quantiles: list[float] = []
-    at = 0
-    for step in range(SYNC_STEPS):
-        goal = total * step / (SYNC_STEPS - 1)
-        while at < len(edges) - 1 and below[at + 1] < goal:
-            at += 1
-        if at + 1 < len(edges) and below[at + 1] > below[at]:
-            part = min(1.0, max(0.0, (goal - below[at]) / (below[at + 1] - below[at])))
-            quantiles.append(edges[at] + part * (edges[at + 1] - edges[at]))
-        else:
-            quantiles.append(edges[at])
-    return tuple(quantiles)
+    points = [  # (a time, how many syncs are below it), and once more with those that took exactly so long
+        (edge, sum(count * _part(low, high, edge, also_at) for low, high, count in pieces))
+        for edge in edges
+        for also_at in (False, True)
+    ]
+    return tuple(_means(points, total / SYNC_STEPS))
 
 
-def _part(low: float, high: float, edge: float) -> float:
+def _means(points: Sequence[tuple[float, float]], each: float) -> list[float]:
+    """Of the shortest `each` syncs, of the next as many, and so on; between two points they lie evenly."""
+    sums = [0.0] * SYNC_STEPS
+    low, reached = points[0]
+    for high, count in points:
+        begin, begin_us = reached, low
+        while count > begin:
+            step = min(int(begin / each + 1e-9), SYNC_STEPS - 1)
+            end = count if step == SYNC_STEPS - 1 else min(count, (step + 1) * each)
+            end_us = low + (high - low) * (end - reached) / (count - reached)
+            sums[step] += (end - begin) * (begin_us + end_us) / 2
+            begin, begin_us = end, end_us
+        low, reached = high, count
+    return [sum_ / each for sum_ in sums]
+
+
+def _part(low: float, high: float, edge: float, also_at: bool) -> float:
     """How much of a piece is below the edge."""
     if high <= low:
-        return 1.0 if edge >= high else 0.0
+        return 1.0 if edge > high or (also_at and edge == high) else 0.0
     return min(1.0, max(0.0, (edge - low) / (high - low)))
 
 
@@ -331,11 +340,21 @@ def _of_percentiles(row: Row) -> list[tuple[float, float, float]]:
     p95 = max(p50, _number(row, "p95_us"))
     p99 = max(p95, _number(row, "p99_us"))
     longest = max(p99, _number(row, "longest_us"))
-    # The lower half is where the mean puts it, as far as it can.
+    # The longer, the rarer: of those above p99 all but the square root are in the lower half of what they range over.
+    above_p99 = 0.01 * count
+    rare = min(1.0, above_p99**-0.5) / 2 if longest > p99 else 0.0
+    middle = (p99 + longest) / 2
+    pieces = [
+        (p50, p95, 0.45 * count),
+        (p95, p99, 0.04 * count),
+        (p99, middle, (1 - rare) * above_p99),
+        (middle, longest, rare * above_p99),
+    ]
+    # The lower half of all is where the mean puts it, as far as it can.
     mean = _number(row, "mean_us") or p50
-    above = 0.45 * (p50 + p95) / 2 + 0.04 * (p95 + p99) / 2 + 0.01 * (p99 + longest) / 2
+    above = sum(many * (low + high) / 2 for low, high, many in pieces) / count
     low = min(p50, max(0.3 * p50, 4 * (mean - above) - p50))
-    return [(low, p50, 0.5 * count), (p50, p95, 0.45 * count), (p95, p99, 0.04 * count), (p99, longest, 0.01 * count)]
+    return [(low, p50, 0.5 * count), *pieces]
 
 
 def _of_histogram(row: Row, histogram: Mapping[str, object]) -> list[tuple[float, float, float]]:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from penstock.flow.twin.plant import Plant
 
+GOLDEN: Final = (math.sqrt(5) - 1) / 2
 DECK: Final = 32  # waits in a deck: its longest is about four times the mean
 LONG_WAITS: Final = 0.25  # of all waits for a core; the others are over at once
 NAPS_LEAST: Final = 0.03  # of a client's wakings, those with such a wait
@@ -57,6 +58,21 @@ class Deck:
             self._left = list(self._values)
             self._random.shuffle(self._left)
         return self._left.pop()
+
+
+class Round:
+    """Sorted values, many of them, dealt by steps of the golden ratio: any few dozen draws in a row have short and long
+    ones as often as they are, where a shuffled deck of thousands would have those of its luck."""
+
+    __slots__ = ("_at", "_values")
+
+    def __init__(self, values: Sequence[float], chance: random.Random) -> None:
+        self._values = values
+        self._at = chance.random()
+
+    def draw(self) -> float:
+        self._at = (self._at + GOLDEN) % 1.0
+        return self._values[int(self._at * len(self._values))]
 
 
 def waits(count: int) -> list[float]:

@@ -53,7 +53,7 @@ class Plant:
     wake_us: float = 40.0  # until a thread that slept, of the broker or of a client, runs
     timer_us: float = 1000.0  # the event loop's timers know no less
 
-    sync_us: tuple[float, ...] = (300.0,)  # how long a sync takes: quantiles at equal steps; one number is a constant
+    sync_us: tuple[float, ...] = (300.0,)  # how long syncs take: each of these equally often
     write_byte_us: float = 0.001  # the journal's thread, per byte, before the sync
     channel_delay_us: float = 0.0  # faults.channel_delay_us and its fellows
     queue_delay_us: float = 0.0
