@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ import pytest
 
 from penstock.flow.twin import Load, Plant, Publishers, fit, simulate, tune
 from penstock.flow.twin.disk import RECORD_BYTES
-from penstock.flow.twin.fit import SYNC_BOUNDS_US, intervals, solve, sync_times
+from penstock.flow.twin.fit import SYNC_BOUNDS_US, _points, intervals, solve, sync_times
 from penstock.flow.twin.machine import LONG_WAITS
 from penstock.flow.twin.plant import Consumers, Settings
 from penstock.flow.twin.stages import FRAMING_BYTES
@@ -189,6 +190,36 @@ def test_one_long_sync_in_thousands_counts_for_no_more_than_itself(longest_us: f
     # The same as the table has it: percentiles of each window.
     window: Row = {"count": 8000, "mean_us": 300, "p50_us": 290, "p95_us": 440, "p99_us": 450, "longest_us": longest_us}
     assert sum(one > longest_us / 2 for one in sync_times([window])) <= 0.002 * len(times)
+
+
+def test_at_each_edge_as_many_syncs_are_below_as_all_pieces_together_say() -> None:
+    chance = random.Random(7)
+    pieces = [(float(low := chance.randrange(50)), float(low + chance.randrange(9)), 1.0 + at) for at in range(40)]
+    points = _points(pieces)
+    for edge, upto in points[1::2]:
+        inside = sum(many * (edge - low) / (high - low) for low, high, many in pieces if low < edge < high)
+        assert upto == pytest.approx(sum(many for _, high, many in pieces if high <= edge) + inside)
+    assert points == sorted(points)
+
+
+def test_sync_times_of_a_day_are_found_in_one_sweep() -> None:
+    """Looking at all windows for each of their edges, as it did once, took half an hour."""
+    chance = random.Random(7)
+    typical = [chance.uniform(200, 400) for _ in range(8640)]
+    times = sync_times(
+        {
+            "count": 5000,
+            "mean_us": 1.2 * one,
+            "p50_us": one,
+            "p95_us": 2 * one,
+            "p99_us": 3 * one,
+            "longest_us": 9 * one,
+        }
+        for one in typical
+    )
+    assert times == tuple(sorted(times))
+    assert times[len(times) // 2] == pytest.approx(300, rel=0.05)
+    assert sum(times) / len(times) == pytest.approx(360, rel=0.05)
 
 
 def test_more_rows_never_make_a_cost_negative() -> None:

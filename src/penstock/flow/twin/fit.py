@@ -301,13 +301,31 @@ def sync_times(syncs: Iterable[Row]) -> tuple[float, ...]:
     total = sum(count for _, _, count in pieces)
     if total <= 0:
         return ()
-    edges = sorted({edge for low, high, _ in pieces for edge in (low, high)})
-    points = [  # (a time, how many syncs are below it), and once more with those that took exactly so long
-        (edge, sum(count * _part(low, high, edge, also_at) for low, high, count in pieces))
-        for edge in edges
-        for also_at in (False, True)
-    ]
-    return tuple(_means(points, total / SYNC_STEPS))
+    return tuple(_means(_points(pieces), total / SYNC_STEPS))
+
+
+def _points(pieces: Iterable[tuple[float, float, float]]) -> list[tuple[float, float]]:
+    """At each edge of a piece, how many syncs are below it, and once more with those that took exactly so long. One
+    sweep over all edges: a day of windows has forty thousand pieces."""
+    turns: dict[float, list[float]] = {}  # edge -> how much denser it gets there, how many pieces more, how many at it
+    for low, high, count in pieces:
+        begin = turns.setdefault(low, [0.0, 0.0, 0.0])
+        if high <= low:
+            begin[2] += count
+            continue
+        density = count / (high - low)
+        begin[0] += density
+        begin[1] += 1
+        end = turns.setdefault(high, [0.0, 0.0, 0.0])
+        end[0] -= density
+        end[1] -= 1
+    points: list[tuple[float, float]] = []
+    at = below = density = open_ = 0.0
+    for edge, (denser, more, many) in sorted(turns.items()):
+        below += max(0.0, density) * (edge - at) if open_ else 0.0
+        points += [(edge, below), (edge, below + many)]
+        at, below, density, open_ = edge, below + many, density + denser, open_ + more
+    return points
 
 
 def _means(points: Sequence[tuple[float, float]], each: float) -> list[float]:
@@ -324,13 +342,6 @@ def _means(points: Sequence[tuple[float, float]], each: float) -> list[float]:
             begin, begin_us = end, end_us
         low, reached = high, count
     return [sum_ / each for sum_ in sums]
-
-
-def _part(low: float, high: float, edge: float, also_at: bool) -> float:
-    """How much of a piece is below the edge."""
-    if high <= low:
-        return 1.0 if edge > high or (also_at and edge == high) else 0.0
-    return min(1.0, max(0.0, (edge - low) / (high - low)))
 
 
 def _of_percentiles(row: Row) -> list[tuple[float, float, float]]:
