@@ -173,16 +173,23 @@ class Crew:
             self._stop_all()
         else:
             aide = self._aide(part)
-            pause = aide.ended(self._clock())
             # The reason again: what a part says is far above by then, or in the log of yesterday.
-            why = f": {aide.complaint}" if aide.complaint and end.code > 0 else ""
-            self._printer.say("warning", f"the {part.name} {how}{why}; it is started again in {pause:.0f} s")
+            self._again(aide, f"{how}: {aide.complaint}" if aide.complaint and end.code > 0 else how)
 
     # Starting and stopping.
 
     def _start(self, aide: Aide) -> None:
         aide.began()
-        aide.part.start(aide.words, {URI_VARIABLE: self._address})
+        try:
+            aide.part.start(aide.words, {URI_VARIABLE: self._address})
+        except (
+            OSError
+        ) as error:  # no memory for another process, or too many of them: that passes, and the broker lives
+            self._again(aide, f"could not be started: {error.strerror or error}")
+
+    def _again(self, aide: Aide, how: str) -> None:
+        pause = aide.ended(self._clock())
+        self._printer.say("warning", f"the {aide.part.name} {how}; it is started again in {pause:.0f} s")
 
     def _aide(self, part: Part) -> Aide:
         return next(one for one in self.aides if one.part is part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,19 @@ def test_a_reason_is_not_told_of_another_start_or_of_who_was_killed(rehearsal: R
     assert rehearsal.ends(1) == "the pipeline ended with exit code 1; it is started again in 2 s"
     rehearsal.hears(rehearsal.pipeline, "penstock: a warning", 2)
     assert rehearsal.ends(-9) == "the pipeline was killed by SIGKILL; it is started again in 4 s"
+
+
+def test_a_machine_without_room_for_another_process_does_not_end_the_broker(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(part: Part, *words: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    rehearsal.ends(1)
+    monkeypatch.setattr(Part, "start", refused)
+    rehearsal.crew._take(Ended(rehearsal.pipeline, 1))
+    for pause in (4, 8):
+        rehearsal.now_s = rehearsal.crew.aides[0].due_s or 0.0
+        rehearsal.crew._take(None)
+        why = "could not be started: Resource temporarily unavailable"
+        assert rehearsal.said.lines[-1].endswith(f"the pipeline {why}; it is started again in {pause} s")
