@@ -4,14 +4,16 @@ For each scenario: a broker (`penstock serve`) is loaded at the default settings
 events at the default the plant is fitted and tuned (penstock.flow.twin), and then all settings are predicted. Printed
 as a Markdown table: throughput, p99 of the latency and how many messages the broker held, by the twin, measured (the
 median of all stretches at that setting; the lowest and highest where they are 20 % apart), and the difference; all
-values go to bench/results/twin.json. Marked is what is more than 20 % off the median, and bold what is more than 20 %
-off every single stretch: then the exit code is 1, as it is when a scenario could not be measured.
+values go to bench/results/twin.json. At the default, throughput and p99 are what the twin was tuned to, and are
+counted apart. Marked is what is more than 20 % off the median, and bold what is more than 20 % off every single
+stretch. The exit code is 1 if a prediction is marked, or a scenario could not be measured.
 Latency is publish to confirm where there are confirms, else publish to delivery.
 Not here: the loads (twinload.py), the twin (src/penstock/flow/twin), advice (src/penstock/spark/advice).
 """
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -52,9 +54,10 @@ BODY_BYTES = 100
 NEAR = 0.2
 SMALL_HELD = 1000  # messages
 LEAD_MAX = 100_000  # perf/load.py
+PAIRS = 5  # perf/scenario.py
 TUNE_S = 4.0  # simulated, for each try: a p99 of few messages needs more time than the throughput of many
 TELL_S = 6.0  # simulated, for each prediction
-FLOODED = 10_000  # messages in the kernel: more are not on their way, but wait because it is full
+FLOODED_BYTES = 1_000_000  # in the kernel: more are not on their way, but wait because it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,13 @@ QUICK = Consumers(message_us=2.0, ack_batch=10, chunk=10, wake=10, prefetch=100)
 SLOW = Consumers(message_us=100.0, ack_batch=10, chunk=10, wake=10, prefetch=100)
 
 SCENARIOS = (
-    Scenario("acks", "flood, consumer with acks", Load(Publishers(lead_max=LEAD_MAX), FAST), (SMALL, LARGE)),
+    Scenario("acks", "flood, consumer with acks", Load(Publishers(lead_max=LEAD_MAX), FAST), (SMALL, LARGE), rounds=2),
     Scenario(
         "acks, credit in bytes",
         "flood, consumer with acks",
         Load(Publishers(lead_max=LEAD_MAX), FAST),
         (credit_bytes(50), credit_bytes(200, messages="2000,1000")),
+        rounds=2,
     ),
     Scenario("confirms", "window 1000, transient", Load(Publishers(window=1000), NO_ACKS), (SMALL, LARGE), rounds=2),
     Scenario(
@@ -101,6 +105,12 @@ SCENARIOS = (
         Load(Publishers(window=1000, persistent=True), NO_ACKS),
         (credit("50,25"), credit("400,200", "200,50")),
         rounds=2,
+    ),
+    Scenario(
+        "kb",
+        "as acks, with bodies of 1 KB",
+        Load(Publishers(body_bytes=1024, lead_max=LEAD_MAX), FAST),
+        (SMALL, LARGE),
     ),
     Scenario(
         "slow channel",
@@ -151,6 +161,15 @@ SCENARIOS = (
         stretch=2.0,
     ),
 )
+# Only by name. Five pairs in one process share its interpreter unevenly: the p99 of one stretch is twice another's.
+ON_REQUEST = (
+    Scenario(
+        "pairs",
+        "5 publishers, each with its queue and consumer, acks",
+        Load(Publishers(count=PAIRS, lead_max=LEAD_MAX), replace(FAST, count=PAIRS), queues=PAIRS),
+        (SMALL, LARGE),
+    ),
+)
 DEFAULTS = {"watermark": Settings(stop=2000, resume=1000)}
 
 
@@ -161,6 +180,7 @@ class Figure:
     name: str
     predicted: float
     measured: list[float]
+    tuned: bool  # the twin was told what was measured
 
     @property
     def median(self) -> float:
@@ -169,12 +189,12 @@ class Figure:
     @property
     def is_told(self) -> bool:
         """A few hundred messages come and go within a turn; between turns, when the broker is asked, they are gone."""
-        return self.median > 0 and not (self.name == "held" and max(self.predicted, self.median) < SMALL_HELD)
+        return self.name != "held" or max(self.predicted, self.median) >= SMALL_HELD
 
     @property
     def error(self) -> float:
         """Against the median."""
-        return self.predicted / self.median - 1
+        return self.predicted / self.median - 1 if self.median else math.inf
 
     @property
     def is_near(self) -> bool:
@@ -209,21 +229,23 @@ class Line:
     setting: str
     predicted: Outcome
     measured: list[Measured]
+    at_default: bool
 
     def figures(self) -> list[Figure]:
         return [
-            Figure("msg/s", self.predicted.throughput, [one.throughput for one in self.measured]),
-            Figure("p99 ms", self.predicted.p99_ms, [one.p99_ms for one in self.measured]),
-            Figure("held", self.predicted.in_flight, [one.mean_held for one in self.measured]),
+            Figure("msg/s", self.predicted.throughput, [one.throughput for one in self.measured], self.at_default),
+            Figure("p99 ms", self.predicted.p99_ms, [one.p99_ms for one in self.measured], self.at_default),
+            Figure("held", self.predicted.in_flight, [one.mean_held for one in self.measured], False),
         ]
 
 
 def main() -> None:
     end_with_us()
     options = _options()
-    chosen = [one for one in SCENARIOS if not options.scenarios or one.name in options.scenarios]
-    if not chosen:
-        fail(f"no such scenario; there are {', '.join(one.name for one in SCENARIOS)}", 2)
+    known = {one.name: one for one in (*SCENARIOS, *ON_REQUEST)}
+    chosen = [known[name] for name in options.scenarios if name in known] or list(SCENARIOS)
+    if len(chosen) < len(options.scenarios):
+        fail(f"no such scenario; there are {', '.join(known)}", 2)
     lines: list[Line] = []
     lost: list[str] = []
     found: dict[str, Any] = {"seconds": options.seconds, "rounds": options.rounds, "scenarios": {}}
@@ -249,7 +271,7 @@ def main() -> None:
     if not options.scenarios and not options.again:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    if lost or not all(figure.is_possible for figure in figures):
+    if lost or not is_right(figures):
         sys.exit(1)
 
 
@@ -280,7 +302,10 @@ def run(scenario: Scenario, seconds: float, rounds: int, tries: int, keep: Path 
 
 def again(scenario: Scenario, keep: Path) -> tuple[list[Line], Plant]:
     """What was measured before, predicted by the twin as it is now."""
-    kept = json.loads(_kept(keep, scenario).read_text())
+    try:
+        kept = json.loads(_kept(keep, scenario).read_text())
+    except FileNotFoundError:
+        raise LoadError(f"nothing was kept of it in {keep}") from None
     measured = [[Measured(**one) for one in group] for group in kept["measured"]]
     return predicted(scenario, kept["events"], measured, kept["slept"])
 
@@ -300,8 +325,8 @@ def predicted(
     p99_ms = statistics.median(one.p99_ms for one in measured[0])
     plant = tune(plant, load, settings[0], throughput, cpu_us, seconds=TUNE_S, p99_ms=p99_ms)
     lines = [
-        Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=TELL_S), group)
-        for setting, group in zip(settings, measured, strict=True)
+        Line(scenario.name, words(setting), simulate(plant, load, setting, seconds=TELL_S), group, at == 0)
+        for at, (setting, group) in enumerate(zip(settings, measured, strict=True))
     ]
     return lines, plant
 
@@ -325,11 +350,11 @@ def fitted(scenario: Scenario, events: Sequence[dict[str, Any]], measured: Seque
     resources = [row for row in rows if row["type"] == "resources"]
     if not any("wait_us" in row for row in resources):
         resources = [row for one in measured for row in one.sched]
-    plant = fit(samples, syncs, resources, settings=scenario.faults, body_bytes=BODY_BYTES)
-    in_kernel = max(count for one in measured for count in one.in_kernel)
-    if in_kernel < FLOODED:
-        return plant
-    return replace(plant, socket_bytes=round(in_kernel * (BODY_BYTES + FRAMING_BYTES + METHOD_BYTES)))
+    body_bytes = scenario.load.publishers.body_bytes
+    plant = fit(samples, syncs, resources, settings=scenario.faults, body_bytes=body_bytes)
+    messages = max(count for one in measured for count in one.in_kernel) / scenario.load.publishers.count
+    in_kernel_bytes = round(messages * (body_bytes + FRAMING_BYTES + METHOD_BYTES))
+    return replace(plant, socket_bytes=in_kernel_bytes) if in_kernel_bytes >= FLOODED_BYTES else plant
 
 
 def measure(
@@ -344,19 +369,21 @@ def measure(
     load, first = scenario.load, settings[0]
     for name in FAULTS:
         put_setting(broker, name, "0")
-    with Site(parse_uri(broker.uri), broker.pid, seconds, BODY_BYTES) as site:
+    with Site(parse_uri(broker.uri), broker.pid, seconds, load.publishers.body_bytes) as site:
         marks = {"x-flow-stop-count": first.stop, "x-flow-resume-count": first.resume}
         arguments: Table = {name: value for name, value in marks.items() if value >= 0}
-        (queue,) = site.queues(1, load.publishers.persistent, arguments)
-        consumer = consumer_of(site, queue, load.consumers, first)
-        publisher = publisher_of(site, queue, load)
+        queues = site.queues(load.queues, load.publishers.persistent, arguments)
+        consumers = [consumer_of(site, queue, load.consumers, first) for queue in queues]
+        publishers = [publisher_of(site, queue, load) for queue in queues]
         if load.publishers.lead_max:
-            publisher.consumers = [consumer]
+            for publisher, consumer in zip(publishers, consumers, strict=True):
+                publisher.consumers = [consumer]
         for name, value in scenario.faults.items():
             put_setting(broker, name, value)
-        found = play(site, broker, [publisher], [consumer], [credits_of(one) for one in settings], rounds, tries)
-        if isinstance(consumer, SlowConsumer) and consumer.asleep_for:
-            slept.append(consumer.slept_s * 1e6 / consumer.asleep_for)
+        found = play(site, broker, publishers, consumers, [credits_of(one) for one in settings], rounds, tries)
+        for consumer in consumers:
+            if isinstance(consumer, SlowConsumer) and consumer.asleep_for:
+                slept.append(consumer.slept_s * 1e6 / consumer.asleep_for)
         return found
 
 
@@ -427,11 +454,19 @@ def table(lines: Sequence[Line]) -> str:
     return "\n".join(text)
 
 
+def is_right(figures: Sequence[Figure]) -> bool:
+    """Whether the twin foretold all that it had not been told."""
+    return all(one.is_near for one in figures if not one.tuned)
+
+
 def verdict(figures: Sequence[Figure]) -> str:
-    near, possible = sum(one.is_near for one in figures), sum(one.is_possible for one in figures)
+    told = [one for one in figures if not one.tuned]
+    known = [one for one in figures if one.tuned]
+    near, possible = sum(one.is_near for one in told), sum(one.is_possible for one in told)
     return (
-        f"{near} of {len(figures)} predictions are within {NEAR:.0%} of the median of what was measured, "
-        f"{possible} within {NEAR:.0%} of a stretch"
+        f"{near} of {len(told)} predictions are within {NEAR:.0%} of the median of what was measured, "
+        f"{possible} within {NEAR:.0%} of a stretch; of the {len(known)} figures that the twin was tuned to, "
+        f"{sum(one.is_near for one in known)} are within {NEAR:.0%} of the median"
     )
 
 
@@ -445,7 +480,7 @@ def _as_json(line: Line) -> dict[str, Any]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("scenarios", nargs="*", help="by name; without any, all")
+    parser.add_argument("scenarios", nargs="*", help="by name; without any, all but those that are only played by name")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each run")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--tries", type=int, default=TRIES, help="for each round, until one is quiet")

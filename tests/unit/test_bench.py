@@ -45,6 +45,34 @@ def test_events_are_too_dear_if_it_cannot_be_chance(
     assert import_module("events").too_dear(ratios) == complaint
 
 
+@pytest.mark.parametrize(
+    ("predicted", "measured", "tuned", "shown", "right"),
+    [
+        (110.0, [90.0, 100.0, 130.0], False, "+10%", True),
+        (130.0, [90.0, 100.0, 130.0], False, "+30% !", False),  # as one stretch was, but not the median
+        (190.0, [90.0, 100.0, 130.0], False, "**+90%**", False),
+        (190.0, [90.0, 100.0, 130.0], True, "**+90%**", True),  # what it was told is no prediction
+        (5000.0, [0.0, 0.0], False, "**+inf%**", False),
+    ],
+)
+def test_the_twin_is_wrong_if_a_prediction_is_far_from_the_median(
+    monkeypatch: pytest.MonkeyPatch, predicted: float, measured: list[float], tuned: bool, shown: str, right: bool
+):
+    monkeypatch.syspath_prepend(str(BENCH))
+    twin = import_module("twin")
+    figure = twin.Figure("msg/s", predicted, measured, tuned)
+    assert (figure.cells()[-1], twin.is_right([figure])) == (shown, right)
+    assert twin.verdict([figure]).startswith(f"{int(right and not tuned)} of {int(not tuned)} predictions are within")
+
+
+def test_only_what_comes_and_goes_within_a_turn_is_too_small_to_be_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    twin = import_module("twin")
+    assert not twin.Figure("held", 500.0, [0.0, 2.0], False).is_told
+    assert twin.Figure("held", 5000.0, [0.0, 2.0], False).is_told
+    assert twin.Figure("msg/s", 0.0, [0.0, 2.0], False).is_told
+
+
 def test_the_benchmark_of_one_event_fails_if_all_that_are_allowed_take_too_much():
     command = [sys.executable, str(BENCH / "events.py"), "each"]
     run = subprocess.run(command, capture_output=True, text=True, env=serve_environment(), check=False)

@@ -150,7 +150,7 @@ class PublisherClient:
             self._waits_since_us = -1.0  # it would not have begun to send
             self.waiting = True
             return
-        if load.lead_max and self.sent - sum(one.received for one in self.lead) > load.lead_max:
+        if load.lead_max and self.lead_now() > load.lead_max:
             self._waits_since_us = -1.0
             self.machine.at(now_us + LEAD_POLL_US, self.send)
             return
@@ -167,6 +167,10 @@ class PublisherClient:
         if load.rate:
             after_us = max(after_us, began_us + block * 1e6 / load.rate)
         self.machine.at(after_us, self.send)
+
+    def lead_now(self) -> int:
+        """How many messages it is ahead of its consumers."""
+        return self.sent - sum(one.received for one in self.lead)
 
     def _drained(self, now_us: float) -> None:
         """The broker has read: a sender that waits for room hears of it when there is enough, not for every byte."""

@@ -5,6 +5,7 @@ Place: the top of the twin. Not here: the parts (machine.py, stages.py, disk.py,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,10 @@ OLD: Final = 0.3  # messages on their way for longer than that part of the warm-
 AGES: Final = 3  # and goes on for so many times their age,
 MORE_MAX_US: Final = 5e6  # but no longer than that,
 MORE_STEPS_MAX: Final = 60_000  # nor for more steps in all
+REACHED: Final = 0.9  # of the lead that publishers may have: they have it
+LEAD_STEPS: Final = 20_000  # between two looks whether a smaller lead still grows,
+LEAD_GROWS: Final = 1.03  # which it does if it is so many times what it was,
+LEAD_STEPS_MAX: Final = 200_000  # and for so many steps it may
 HELD_BACK: Final = 0.05  # blocked less than that, credit does its daily work: flow/verdict.py
 PASSES_ON: Final = 0.5  # flow/graph.py
 
@@ -105,6 +110,10 @@ class Chain:
             total += queue.waiting + queue.ready_count + queue.unacked
         return total
 
+    def lead(self) -> int:
+        """Messages that publishers are ahead of their consumers."""
+        return sum(one.lead_now() for one in self.publishers)
+
     def links(self) -> Iterable[Link]:
         for reader in self.readers:
             yield reader.link
@@ -161,6 +170,8 @@ def simulate(plant: Plant, load: Load, settings: Settings, seconds: float = 2.0,
     if age_us > OLD * warm_us:  # what was there at the start is still on its way
         warm_us = chain.machine.now_us + min(AGES * age_us, MORE_MAX_US)
         _run(chain, warm_us, MORE_STEPS_MAX)
+    if load.publishers.lead_max:
+        _get_ahead(chain, REACHED * load.publishers.lead_max * load.publishers.count)
     before = Reading(chain)
     chain.peak = chain.held()
     for lane in chain.lanes:
@@ -182,6 +193,17 @@ def _begins_us(load: Load, lane: Lane, number: int) -> float:
 def _run(chain: Chain, until_us: float, steps_max: int) -> None:
     while chain.machine.steps < steps_max and chain.round(until_us):
         pass
+
+
+def _get_ahead(chain: Chain, enough: float) -> None:
+    """Publishers that are a little faster than their consumers get ahead slowly, until they are as far ahead as they
+    go: only then it is steady."""
+    until, lead = chain.machine.steps + LEAD_STEPS_MAX, chain.lead()
+    while lead < enough and chain.machine.steps < until:
+        _run(chain, math.inf, chain.machine.steps + LEAD_STEPS)
+        before, lead = lead, chain.lead()
+        if lead <= before * LEAD_GROWS:
+            break
 
 
 def _age_us(chain: Chain, load: Load) -> float:
