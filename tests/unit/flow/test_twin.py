@@ -28,6 +28,14 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
     assert seen(DURABLE, plant=plant, seed=7) != seen(DURABLE, plant=plant, seed=8)
 
 
+@pytest.mark.parametrize("load", [Load(), CONFIRMS, replace(DURABLE, consumers=CONFIRMS.consumers)])
+def test_two_settings_differ_by_what_they_do_and_not_by_their_luck(load: Load) -> None:
+    quiet = replace(PLANT, sync_us=tuple(200.0 + step for step in range(800)))
+    for plant, most in ((quiet, 0.01), (replace(quiet, stolen=0.67), 0.12)):
+        found = [seen(load, plant=plant, seed=seed).throughput for seed in range(8)]
+        assert max(found) <= min(found) * (1 + most)
+
+
 def test_all_it_is_told_and_tells_can_travel_to_a_worker() -> None:
     for value in (PLANT, FLOOD, Settings(), seen(CONFIRMS)):
         assert pickle.loads(pickle.dumps(value)) == value
