@@ -312,7 +312,7 @@ def further(batch_s: dict[int, float]) -> dict[int, float]:
 
 
 def is_straight(batch_s: dict[int, float]) -> bool:
-    """Whether more events do not cost more each; two sizes cannot say."""
+    """Whether more events do not cost more each."""
     costs = list(further(batch_s).values())
     return all(more <= STRAIGHT * few for few, more in pairwise(costs))
 
@@ -337,7 +337,8 @@ def main() -> None:
     kept_up = figures.sustained_per_s >= TIMES * most and figures.paced[-1].taken_per_s >= LEAST * TIMES * most
     print(f"\nThe pipeline {'keeps' if kept_up else 'DOES NOT keep'} up with {TIMES} times what the broker emits.")
     straight = is_straight(figures.batch_s)
-    print(f"A rebuild's cost {'is' if straight else 'IS NOT'} a straight line.")
+    if len(figures.batch_s) > 2:  # two sizes cannot say
+        print(f"A rebuild's cost {'is' if straight else 'IS NOT'} a straight line.")
     output = options.output or (None if options.small else RESULTS / "pipeline.json")
     if output is not None:
         document = {
