@@ -72,11 +72,14 @@ class Played:
         self.brief = False  # releases are too short to be seen
         self.times = 0  # that it was saturated
         self.queues = {"orders"}
+        self.given: dict[str, Json] = {}  # the queue's arguments
+        self.stalls = ""  # with this credit queues take nothing
 
     def get(self, *path: str, **query: str) -> Json:
         if path == ("overview",):
             self.published += self.rates.get(self.settings["credit.queue_store"], 0.0)
-            self.taken += self.rates.get(str(self.counting().get("name")), 0.0)
+            if self.settings["credit.queue_store"] != self.stalls:
+                self.taken += self.rates.get(str(self.counting().get("name")), 0.0)
             stats: Json = {"publish": self.published, "confirm": self.published, "deliver_get": 0}
             return {"message_stats": stats, "queue_totals": {"messages": 5}}
         if path == ("flow",):
@@ -439,6 +442,18 @@ def test_throughput_is_what_queues_take_as_channels_publish_in_bursts():
     assert change.after.published < change.before.published / 50
     assert change.after.throughput == pytest.approx(change.before.throughput)
     assert not change.rolled_back
+
+
+def test_queues_that_take_nothing_any_more_are_no_throughput_whatever_is_published():
+    api = Played({"10,5": 1000.0, "2000,500": 9000.0, "base": 5000.0})
+    api.policies["base"], api.stalls = base(), "2000,500"
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert change.after.published > change.before.throughput
+    assert change.after.throughput == 0
+    assert (change.rolled_back, change.worse) == (True, "less throughput")
+    api = Played({"10,5": 1000.0, "2000,500": 9000.0})  # all goes to no queue
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
+    assert change.after.throughput == change.after.published > change.before.throughput == change.before.published
 
 
 def test_without_load_nothing_is_set():

@@ -5,6 +5,7 @@ wants less of. The old values are set again then, and measured again: on a busy 
 settings. They are set again, too, if a setting was refused half-way, or if somebody interrupts.
 Throughput is what queues take, not what channels publish: with a credit of 50,000 these publish nothing for a second,
 then all at once, and a new credit lets them wait or hurry for some seconds, while queues work on at their pace.
+Only where no queue took anything before the change it is what channels publish, then and afterwards.
 Upstream: pipeline/advise.py.  Downstream: knob.py, which sets; applied.py, which is told before anything is set.
 Not here: which settings (adviser.py); what only clients set (prefetch): that is advised only.
 """
@@ -51,6 +52,7 @@ class Measurement:
     memory_bytes: int  # of the broker's process, at the end
     messages: int  # in all queues, at the end
     published: float = 0.0  # messages per second
+    by_queues: bool = True  # throughput is what queues took
 
     @property
     def waits_ms(self) -> float:
@@ -176,13 +178,14 @@ def apply(
         put_all(api, wanted)
         at_ms = now_ms()
         settle(api, full, settle_s, watch)
-        after = measure(api, measure_s, watch, "after")
+        # By the same counter as before: if queues take nothing any more, what is still published must not hide it.
+        after = measure(api, measure_s, watch, "after", before.by_queues)
         if rollback and worse(goal, before, after):
             full = _full(api, wanted)
             for name, value in old.items():
                 put_back(api, name, value)
             settle(api, full, settle_s, watch)
-            again = measure(api, measure_s, watch, "again")
+            again = measure(api, measure_s, watch, "again", before.by_queues)
             back = again.published * again.seconds < MESSAGES_MIN or bool(worse(goal, again, after))
             if not back:
                 put_all(api, wanted)
@@ -249,8 +252,11 @@ def restore(api: Api, old: Mapping[str, str]) -> None:
         )
 
 
-def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = "") -> Measurement:
-    """Counters at the beginning and at the end; what has no counter, looked at in between."""
+def measure(
+    api: Api, seconds: float, watch: Watch | None = None, what: str = "", by_queues: bool | None = None
+) -> Measurement:
+    """Counters at the beginning and at the end; what has no counter, looked at in between. `by_queues`: whether
+    throughput is what they take; None: if they take anything."""
     began, first = time.monotonic(), _counters(api)
     looks: list[tuple[float, float]] = []
     while True:
@@ -265,10 +271,11 @@ def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = ""
     last, passed = _counters(api), time.monotonic() - began
     rates = {name: max(0.0, last[name] - first[name]) / passed for name in ("publish", "confirm", "deliver_get")}
     taken = sum(last[name] - first.get(name, last[name]) for name in last if name.startswith("taken ")) / passed
+    by_queues = taken > 0 if by_queues is None else by_queues
     waiting, held = (sum(counts) / len(looks) for counts in zip(*looks, strict=True)) if looks else (0.0, 0.0)
     return Measurement(
         seconds=passed,
-        throughput=taken or rates["publish"],
+        throughput=taken if by_queues else rates["publish"],
         confirmed=rates["confirm"],
         delivered=rates["deliver_get"],
         confirm_ms=1000 * waiting / rates["confirm"] if rates["confirm"] else 0.0,
@@ -278,6 +285,7 @@ def measure(api: Api, seconds: float, watch: Watch | None = None, what: str = ""
         memory_bytes=int(last["memory"]),
         messages=int(last["messages"]),
         published=rates["publish"],
+        by_queues=by_queues,
     )
 
 
