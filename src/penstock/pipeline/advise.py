@@ -102,15 +102,16 @@ def advise(
         known = _given(given or [])
         from penstock.spark.advice.adviser import advise as run
         from penstock.spark.advice.adviser import study, write
-        from penstock.spark.advice.applied import Diary
+        from penstock.spark.advice.applied import Diary, now_ms
         from penstock.spark.advice.clients import ask
         from penstock.spark.advice.load import check_given
         from penstock.spark.ledger import Ledger
         from penstock.spark.session import opened
 
-        diary = Diary(tables)
+        began_ms = now_ms()
         try:
             site, clients = _site(uri, management), None
+            diary = Diary(tables, site.shown)
             notes: list[str] = []
             if undo:
                 print(printable(diary.undo(site)))
@@ -149,8 +150,23 @@ def advise(
         except SiteError as error:
             fail(str(error))
         except KeyboardInterrupt:
-            print("penstock: interrupted: the settings are as they were", file=sys.stderr)
+            print(f"penstock: interrupted: {_left(Diary(tables), began_ms, undo)}", file=sys.stderr)
             raise typer.Exit(130) from None
+
+
+def _left(diary: Any, began_ms: int, undo: bool) -> str:
+    """How an interruption leaves the settings."""
+    from penstock.spark.advice.applied import shown
+    from penstock.spark.advice.change import UNDO
+
+    if undo and any(one.at_ms >= began_ms for one in diary.changes()):
+        return "what was set is set back"
+    if undo:
+        return "some settings may be set back already; --undo again does the rest"
+    kept = diary.kept_since(began_ms)
+    if kept is None:
+        return "the settings are as they were"
+    return printable(f"what was set stays set: {shown(kept.settings)}; back with: {UNDO}")
 
 
 def _newest(tables: Path, newest: datetime | None) -> datetime:

@@ -7,11 +7,16 @@ does not depend on the machine. Spark is the tests' own session.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +28,7 @@ from penstock.cli import commands
 from penstock.console.site import Site, SiteError
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
 from penstock.spark.advice.adviser import FILE, Advice, Study, advise
-from penstock.spark.advice.applied import BEGUN, TAKEN_BACK, Diary
+from penstock.spark.advice.applied import BEGUN, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import apply
 from penstock.spark.advice.clients import Clients
 from penstock.spark.advice.knob import marks_of, put, row_of, value_of
@@ -34,8 +39,9 @@ from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger
 from penstock.spark.ledger import replace as ledger_replace
 from tests.spark.pipeline.advisetables import Pushing, tables_of
-from tests.spark.pipeline.test_advise_words import loaded
-from tests.wire.live import LiveBroker, ServeProcess
+from tests.spark.pipeline.test_advise_words import PERSISTENT, loaded
+from tests.spark.pipeline.test_flow_signals import JAVA, SPARK_S
+from tests.wire.live import LiveBroker, ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
 HOPS = ("credit.reader_channel", "credit.channel_queue", "credit.queue_store")
@@ -144,6 +150,46 @@ def assert_told(said: str, advice: dict[str, Any]) -> None:
     assert f"Set: {shown}. Credit counts until the broker stops." in lines
     assert lines[-1] == applied["sentence"]
     assert lines[-1].startswith("Measured: ")
+
+
+@pytest.mark.timeout(600)
+def test_ctrl_c_while_a_change_is_measured_leaves_the_old_settings_and_one_line(
+    badly_set: ServeProcess, spark: SparkSession, tmp_path: Path
+):
+    url = address(badly_set)
+    site = Site(url)
+
+    def are_set() -> set[str]:
+        return {value_of(site, hop) for hop in HOPS}
+
+    with Pushing(badly_set.uri, "orders") as pushing:
+        begun = pushing.published
+        wait_until(lambda: pushing.published >= begun + 2 * ENOUGH)
+        tables_of(spark, badly_set.uri, tmp_path)
+        where = ("--tables", str(tmp_path), "--management", url, "--since", "6s", "--master", "local[2]")
+        how = ("--settings", "30", "--goal", "throughput", "--apply", "--measure", "5s")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "pipeline", "advise", *where, *how],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            start_new_session=True,
+            env=serve_environment(),
+        )
+        try:
+            wait_until(lambda: process.poll() is not None or are_set() != {BAD}, SPARK_S, "what is advised to be set")
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            out, err = process.communicate(timeout=SPARK_S)
+        finally:
+            process.kill()
+            process.wait(60)
+    assert process.returncode == 130, (out, err)
+    said = [one for one in err.splitlines() if not one.startswith((JAVA, "WARNING: Using incubator modules: "))]
+    assert said == ["penstock: interrupted: the settings are as they were"]
+    assert "For throughput: " in out
+    assert are_set() == {BAD}
+    assert [one.state for one in Diary(tmp_path).changes()] == [TAKEN_BACK]
 
 
 def test_marks_of_a_real_queue_are_set_by_a_policy_that_keeps_what_another_says_and_goes_with_undo(
@@ -288,6 +334,39 @@ def test_tables_that_are_empty_or_old_and_a_broker_that_is_away_are_one_line_eac
     monkeypatch.setattr("penstock.spark.advice.clients.ask", lambda site: Clients())
     says(f"the newest in {tmp_path} is of ")
     says("no samples in the last 600 s", "--stale")
+
+
+def test_ctrl_c_after_a_change_was_kept_says_what_stays_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Ledger(tmp_path).writing() as ledger:
+        now = datetime.now(UTC)
+        rows = pa.table({"window": [now], "at": [now], "day": [now.date()]})
+        ledger.commit(None, [ledger_replace("resources", rows)], window_s=10)
+
+    @contextmanager
+    def opened(*arguments: Any) -> Iterator[None]:
+        yield
+
+    def kept(api: Site, wanted: dict[str, str], *given: Any, diary: Diary) -> None:
+        diary.begin(wanted, dict.fromkeys(wanted, BAD))
+        diary.end(KEPT)
+        raise KeyboardInterrupt  # while it is written and told
+
+    def interrupted(diary: Diary, api: Site) -> str:
+        raise KeyboardInterrupt
+
+    advised = SimpleNamespace(document=lambda notes: {}, to_apply={"credit.queue_store": "2000,500"})
+    monkeypatch.setattr("penstock.spark.session.opened", opened)
+    monkeypatch.setattr("penstock.spark.advice.clients.ask", lambda site: Clients())
+    monkeypatch.setattr("penstock.spark.advice.adviser.study", lambda *given: None)
+    monkeypatch.setattr("penstock.spark.advice.adviser.advise", lambda *given: advised)
+    monkeypatch.setattr("penstock.spark.advice.change.apply", kept)
+    result = run("--tables", str(tmp_path), "--apply", "--json")
+    said = "penstock: interrupted: what was set stays set: credit.queue_store = 2000,500; back with: penstock pipeline "
+    assert (result.exit_code, result.stderr) == (130, f"{said}advise --undo\n")
+    monkeypatch.setattr(Diary, "undo", interrupted)
+    result = run("--tables", str(tmp_path), "--undo")
+    said = "penstock: interrupted: some settings may be set back already; --undo again does the rest\n"
+    assert (result.exit_code, result.stderr) == (130, said)
 
 
 def test_a_wrong_password_is_one_line(tmp_path: Path):

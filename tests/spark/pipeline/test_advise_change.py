@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -295,6 +296,20 @@ def test_changes_are_undone_one_by_one_and_what_somebody_else_set_is_left_alone(
     api.settings["credit.queue_store"] = "7,7"
     assert "credit.queue_store is 7,7, which is not from here: left alone" in diary.undo(api)
     assert api.settings["credit.queue_store"] == "7,7"
+
+
+def test_a_change_is_not_undone_on_another_broker_than_the_one_that_has_it(tmp_path: Path):
+    api, other = Played({"10,5": 1000.0, "20,10": 2000.0}), Played({})
+    here, there = Diary(tmp_path, "http://10.0.0.1:15672"), Diary(tmp_path, "http://10.0.0.2:15672")
+    apply(api, {"credit.queue_store": "20,10"}, measure_s=0.01, settle_s=0.0, diary=here)
+    other.settings["credit.queue_store"] = "20,10"
+    with pytest.raises(Complaint, match=r"was set at http://10\.0\.0\.1:15672, not at http://10\.0\.0\.2:15672: .*$"):
+        there.undo(other)
+    assert other.put_values == []
+    assert "credit.queue_store = 10,5 again" in here.undo(api)
+    old = {"at_ms": 1, "settings": {"credit.queue_store": "10,5"}, "old": {"credit.queue_store": "9,9"}, "state": KEPT}
+    (tmp_path / FILE).write_text(json.dumps({"changes": [old]}))  # as it was before addresses were noted
+    assert "credit.queue_store = 9,9 again" in there.undo(api)
 
 
 def base(**definition: Json) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 """Applied: what advice has set on the broker, noted on the disk before it is set, so that one command takes it back.
 
-TABLES/applied.json has the last changes. One that was begun and never ended (kill -9, the broker away) is there too.
+TABLES/applied.json has the last changes, each with the broker's address: another broker is not undone by mistake. One
+that was begun and never ended (kill -9, the broker away) is there too.
 Upstream: change.py notes, pipeline/advise.py undoes.  Downstream: a file, and the broker's HTTP API.
 Not here: what is set and why (adviser.py), whether it helped (change.py).
 """
@@ -35,6 +36,7 @@ class Applied:
     old: dict[str, str]
     state: str  # begun, kept or taken back
     sentence: str = ""  # what came of it
+    address: str = ""  # of the broker's HTTP API; older changes have none
 
     @property
     def at(self) -> datetime:
@@ -42,10 +44,11 @@ class Applied:
 
 
 class Diary:
-    """The file of a directory of tables."""
+    """The file of a directory of tables. `address`: of the broker that is changed or undone."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, address: str = "") -> None:
         self._root = root
+        self._address = address
 
     def changes(self) -> list[Applied]:
         """The oldest first; none where there is no such file, or one that is not ours."""
@@ -76,7 +79,7 @@ class Diary:
 
     def begin(self, settings: Mapping[str, str], old: Mapping[str, str]) -> None:
         """Before anything is set."""
-        self._write([*self.changes(), Applied(now_ms(), dict(settings), dict(old), BEGUN)])
+        self._write([*self.changes(), Applied(now_ms(), dict(settings), dict(old), BEGUN, "", self._address)])
 
     def end(self, state: str, sentence: str = "") -> None:
         """Of the last one that was begun."""
@@ -92,6 +95,11 @@ class Diary:
         if at is None:
             raise Complaint(f"nothing to undo: {self._root / FILE} has no change that still counts")
         change = changes[at]
+        if change.address and self._address not in ("", change.address):
+            raise Complaint(
+                f"what was set at {change.at:%Y-%m-%d %H:%M:%S} UTC was set at {change.address}, not at "
+                f"{self._address}: --management says which is asked"
+            )
         said = []
         for name, value in change.settings.items():
             old, now = change.old[name], value_of(api, name)
@@ -108,6 +116,10 @@ class Diary:
         changes[at] = replace(change, state=TAKEN_BACK, at_ms=now_ms())
         self._write(changes)
         return f"Undone what was set at {change.at:%Y-%m-%d %H:%M:%S} UTC: {'; '.join(said)}."
+
+    def kept_since(self, at_ms: int) -> Applied | None:
+        """The change that was made since then and stays, if there is one."""
+        return next((one for one in self.changes()[-1:] if one.state == KEPT and one.at_ms >= at_ms), None)
 
     def _write(self, changes: list[Applied]) -> None:
         write_json(self._root / FILE, {"changes": [asdict(one) for one in changes[-KEPT_MAX:]]})
