@@ -30,7 +30,8 @@ from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
 from penstock.spark.advice.adviser import FILE, Advice, Study, advise
 from penstock.spark.advice.applied import BEGUN, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import apply
-from penstock.spark.advice.clients import Clients
+from penstock.spark.advice.clients import NO_CEILING, Clients, ask
+from penstock.spark.advice.grid import grid
 from penstock.spark.advice.knob import marks_of, put, row_of, value_of
 from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import observe
@@ -220,6 +221,12 @@ def test_marks_of_a_real_queue_are_set_by_a_policy_that_keeps_what_another_says_
         }
         with pytest.raises(Complaint, match=r"cannot be 9000,7000, they are 5000,5000"):
             put(site, name, "9000,7000")
+        ceiling = ask(site, 1, 0.0).ceilings["queue orders"]
+        assert ceiling == (5000, NO_CEILING)
+        tried = grid(PERSISTENT, Settings(stop=5000, resume=4000), 1000, ceiling)
+        largest = max(tried, key=lambda one: (one.stop, one.resume))
+        put(site, name, f"{largest.stop},{largest.resume}")
+        assert largest.stop == 5000
         site.put("users", "eve", body={"password": "eve", "tags": "monitoring"})
         other = Site(address(badly_set).replace("guest:guest", "eve:eve"))
         with pytest.raises(Complaint, match="cannot be set by a policy: user 'eve' needs the tag administrator or"):

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.flow.twin import Load, Plant, Settings
 from penstock.spark.advice import change as change_
-from penstock.spark.advice.adviser import Advice, marked, study
+from penstock.spark.advice.adviser import Advice, ceiling_of, marked, study
 from penstock.spark.advice.applied import BEGUN, FILE, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import Measurement, apply, is_better, measure, worse
-from penstock.spark.advice.clients import Clients, Consuming, Json, Publishing, ask
+from penstock.spark.advice.clients import NO_CEILING, Clients, Consuming, Json, Publishing, ask
 from penstock.spark.advice.knob import AS_DECLARED, marks_of, put, queue_of, value_of
 from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import Observed, observe
@@ -98,6 +98,7 @@ class Played:
             queues: list[Json] = [
                 a | {"watermark": marked},
                 {"id": "queue b", "kind": "queue", "name": "b", "messages": 10_000, "consumers": 0},
+                {"id": "queue c", "kind": "queue", "name": "c", "watermark": {"stop_count": None, "stop_bytes": 10**6}},
                 self.orders(),
             ]
             link: Json = {"in_flight": 10, "in_flight_bytes": 1310}
@@ -109,6 +110,11 @@ class Played:
             return [{"name": name, "value": value} for name, value in self.settings.items()]
         if path[0] == "policies":
             return dict(self.policies[path[2]])
+        if path == ("queues",):
+            definition = self.counting().get("definition", {})
+            named: Json = {"vhost": "/", "name": "orders", "arguments": self.given}
+            assert isinstance(named, dict)
+            return [named | {"effective_policy_definition": definition}]
         if path[0] == "queues":
             if path[2] not in self.queues:
                 raise Refusal("there is no such queue", 404)
@@ -182,7 +188,32 @@ def test_the_running_broker_is_asked_for_windows_prefetches_and_marks():
     assert clients.consuming == (Consuming("queue a", True, 20),)
     assert clients.marks["queue a"] == (800, 600)
     assert clients.marked["queue a"] == ("/", "a")
+    assert clients.in_bytes == ("queue c",)
     assert clients.settings["credit.queue_store"] == "10,5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "ceiling"),
+    [
+        ({}, {}, (NO_CEILING, NO_CEILING)),
+        ({"x-flow-stop-count": 900}, {}, (900, NO_CEILING)),
+        ({"qpid.flow_stop_count": 900, "qpid.flow_resume_count": 500}, {"max-length": 5000}, (900, 500)),
+        ({"x-flow-stop-count": 0, "x-max-length": 4000}, {"max-length": 5000}, (4000, NO_CEILING)),
+        ({"x-max-length": 4000}, {"max-length": 3000, "flow-stop-count": 10}, (3000, NO_CEILING)),
+    ],
+)
+def test_the_largest_marks_that_count_are_those_of_a_queue_s_arguments_and_its_maximum(
+    arguments: dict[str, Json], policy: dict[str, Json], ceiling: tuple[int, int]
+):
+    api = Played({})
+    api.given = arguments
+    if policy:
+        api.policies["base"] = base(**policy)
+    clients = ask(api, looks=1)
+    assert clients.ceilings == {"queue orders": ceiling}
+    other = replace(clients, ceilings={**clients.ceilings, "queue other": (2000, 1000)})
+    both = ceiling_of(["queue orders", "queue other"], other)
+    assert both == (min(2000, ceiling[0]), min(1000, ceiling[1]))
 
 
 def test_a_change_that_helps_stays_and_is_told():
@@ -420,6 +451,8 @@ def test_of_what_is_advised_credit_and_marks_are_applied_and_marks_to_the_queues
     stages, (note,) = marked(replace(observed, queues=queues), clients)
     assert stages == ["queue orders", "queue same"]
     assert note.startswith("of queues with marks, 1 with others than queue orders are simulated as if")
+    of_bytes = marked(replace(observed, queues=queues), Clients(in_bytes=("queue same", "queue none", "queue gone")))[1]
+    assert [note.partition(",")[0] for note in of_bytes] == ["queue same (and 1 more) has marks in bytes"]
     now, then = Settings(stop=1000, resume=875), Settings(stop=300, resume=210, reader_channel="100,50")
     advice = Advice(
         made_ms=0,

@@ -78,6 +78,15 @@ def test_every_setting_that_is_tried_is_one_that_the_broker_takes():
             assert settings.watermark() is None or settings.resume <= settings.stop
 
 
+def test_no_mark_is_tried_that_a_queue_s_arguments_or_its_maximum_would_cut_down():
+    current = Settings(stop=1000, resume=500)
+    marks = {(one.stop, one.resume) for one in grid(PERSISTENT, current, 3000, (4500, 600))}
+    assert {stop for stop, _ in marks} >= {100, 300, 1000, 3000, 4500}
+    assert all(stop <= 4500 and resume <= min(stop, 600) for stop, resume in marks)
+    free = {(one.stop, one.resume) for one in grid(PERSISTENT, current, 3000)}
+    assert max(stop for stop, _ in free) >= 30_000
+
+
 def test_a_knob_that_cannot_matter_is_left_alone():
     transient = Load(Publishers(), Consumers(acks=False))
     knobs = knobs_of(transient, Settings())

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from penstock.flow.twin import Outcome, Settings, fit
 from penstock.spark.advice import words
 from penstock.spark.advice.applied import write_json
-from penstock.spark.advice.clients import Clients
+from penstock.spark.advice.clients import NO_CEILING, Clients
 from penstock.spark.advice.grid import SECTION, changed, grid
 from penstock.spark.advice.knob import marks_of
 from penstock.spark.advice.load import Model, load_of, settings_of, short_s, throughput_of, tuned
@@ -139,6 +139,7 @@ class Study:
     settings: dict[str, str]  # of the broker, as far as they are known
     subject: str = ""
     marked: tuple[str, ...] = ()  # the knobs of queues that have the marks of `model.settings`
+    ceiling: tuple[int, int] = (NO_CEILING, NO_CEILING)  # the largest stop and resume that all of these can have
 
 
 def study(
@@ -163,18 +164,35 @@ def study(
     plant = fit(observed.samples, observed.syncs, observed.resources, None, given, load.publishers.body_bytes)
     model = tuned(plant, load, current, observed)
     knobs = tuple(marks_of(*clients.marked[stage]) for stage in stages) if clients is not None else ()
-    return Study(observed, replace(model, notes=(*notes, *notes_of_marks, *model.notes)), given, subject, knobs)
+    model = replace(model, notes=(*notes, *notes_of_marks, *model.notes))
+    return Study(observed, model, given, subject, knobs, ceiling_of(stages, clients))
 
 
 def marked(observed: Observed, clients: Clients | None) -> tuple[list[str], list[str]]:
     """The queues whose marks are those of the busiest one that has any, and a note of the others: the twin has one."""
-    found = [one.stage for one in observed.queues if clients is not None and one.stage in clients.marks]
-    if clients is None or not found:
+    if clients is None:
         return [], []
+    found = [one.stage for one in observed.queues if one.stage in clients.marks]
+    in_bytes = [one.stage for one in observed.queues if one.stage in clients.in_bytes]
     alike = [stage for stage in found if clients.marks[stage] == clients.marks[found[0]]]
-    others = len(found) - len(alike)
-    note = f"of queues with marks, {others} with others than {found[0]} are simulated as if they had the same"
-    return alike, [f"{note}; what is said of marks is not for them"] if others else []
+    others, more = len(found) - len(alike), len(in_bytes) - 1
+    notes: list[str] = []
+    if others:
+        note = f"of queues with marks, {others} with others than {found[0]} are simulated as if they had the same"
+        notes.append(f"{note}; what is said of marks is not for them")
+    if in_bytes:
+        named = in_bytes[0] + (f" (and {more} more)" if more else "")
+        notes.append(
+            f"{named} has marks in bytes, which the twin does not know and which are never tried: where they hold "
+            "confirms back, the twin misses that or takes it for the publishers' own pace"
+        )
+    return alike, notes
+
+
+def ceiling_of(stages: Sequence[str], clients: Clients | None) -> tuple[int, int]:
+    """The largest stop and resume mark that count for all of these queues."""
+    each = [clients.ceilings[stage] for stage in stages if stage in clients.ceilings] if clients is not None else []
+    return min([one for one, _ in each], default=NO_CEILING), min([one for _, one in each], default=NO_CEILING)
 
 
 def advise(
@@ -183,7 +201,7 @@ def advise(
     """What to set for this goal, out of so many settings."""
     began = time.monotonic()
     observed, model, tell = study.observed, study.model, say or _silent
-    all_settings = grid(model.load, model.settings, max(2, count))
+    all_settings = grid(model.load, model.settings, max(2, count), study.ceiling)
     pace = observed.delivered if model.full else 0.0
     short = Trial(model.plant, model.load, short_s(model.plant, model.load), pace=pace)
     tried = sweep(spark, short, all_settings, lambda done, whole: tell("settings", done, whole))

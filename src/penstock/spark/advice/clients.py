@@ -2,6 +2,7 @@
 
 A confirm window is seen, not told: the most that a channel ever has unconfirmed, and that its connection has parked, is
 what its client allows itself. So they are looked at several times.
+Marks have a ceiling, the queue's own arguments and its maximum: of these and a policy the smallest number counts.
 Upstream: adviser.py, with an HTTP API that pipeline/advise.py gives it.  Downstream: load.py.
 """
 
@@ -19,6 +20,10 @@ Row = dict[str, Json]
 LOOKS: Final = 12  # at the channels
 PAUSE_S: Final = 0.15
 STREAM_OF_EVENTS: Final = "penstock.events"
+NO_CEILING: Final = 2**62  # more than any queue has
+# How clients spell a queue's own marks; the first that is there counts.
+STOP_SPELLINGS: Final = ("x-flow-stop-count", "qpid.flow_stop_count")
+RESUME_SPELLINGS: Final = ("x-flow-resume-count", "qpid.flow_resume_count")
 
 
 class Api(Protocol):
@@ -58,6 +63,10 @@ class Clients:
     consuming: tuple[Consuming, ...] = ()
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)  # queue -> stop, resume, in messages
     marked: dict[str, tuple[str, str]] = field(default_factory=dict)  # the same queues -> vhost, name
+    ceilings: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # queue -> the largest stop and resume that count
+    in_bytes: tuple[str, ...] = ()  # queues with marks in bytes, by their stages' names
 
 
 def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
@@ -68,6 +77,7 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
     confirms: dict[str, tuple[str, bool]] = {}
     marks: dict[str, tuple[int, int]] = {}
     marked: dict[str, tuple[str, str]] = {}
+    in_bytes: dict[str, None] = {}
     for look in range(looks):
         if look:
             time.sleep(pause_s)
@@ -75,6 +85,7 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
         for row, mark in _marks(flow):
             marks[str(row["id"])] = mark
             marked[str(row["id"])] = (str(row["vhost"]), str(row["name"]))
+        in_bytes.update(dict.fromkeys(_marked_in_bytes(flow)))
         for connection, size in _parked(flow):
             parked[connection] = max(size, parked.get(connection, 0))
         for row in rows_of(api.get("channels")):
@@ -94,6 +105,8 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
         consuming=tuple(_consumer(row) for row in rows_of(api.get("consumers"))),
         marks=marks,
         marked=marked,
+        ceilings=_ceilings(api, marked) if marked else {},
+        in_bytes=tuple(in_bytes),
     )
 
 
@@ -126,6 +139,29 @@ def _marks(flow: Json) -> list[tuple[Row, tuple[int, int]]]:
         if isinstance(mark, dict) and (stop := _whole(mark.get("stop_count"))):
             found.append((row, (stop, _whole(mark.get("resume_count")))))
     return found
+
+
+def _marked_in_bytes(flow: Json) -> list[str]:
+    stages = flow.get("stages") if isinstance(flow, dict) else None
+    marks = ((row, row.get("watermark")) for row in rows_of(stages))
+    return [str(row["id"]) for row, mark in marks if isinstance(mark, dict) and _whole(mark.get("stop_bytes"))]
+
+
+def _ceilings(api: Api, marked: dict[str, tuple[str, str]]) -> dict[str, tuple[int, int]]:
+    rows = rows_of(api.get("queues", columns="vhost,name,arguments,effective_policy_definition"))
+    places = {(str(row.get("vhost")), str(row.get("name"))): row for row in rows}
+    return {stage: _ceiling(places[place]) for stage, place in marked.items() if place in places}
+
+
+def _ceiling(queue: Row) -> tuple[int, int]:
+    """The largest stop and resume mark that a policy can give this queue."""
+    arguments, policy = queue.get("arguments"), queue.get("effective_policy_definition")
+    own = arguments if isinstance(arguments, dict) else {}
+    stop = next((_whole(own[name]) for name in STOP_SPELLINGS if name in own), 0)
+    resume = next((_whole(own[name]) for name in RESUME_SPELLINGS if name in own), NO_CEILING)
+    maximums = [own.get("x-max-length"), policy.get("max-length") if isinstance(policy, dict) else None]
+    # A stop mark of 0 is none; a resume mark of 0 is one.
+    return min([stop or NO_CEILING, *(_whole(one) for one in maximums if one is not None)]), resume
 
 
 def _whole(value: Json) -> int:

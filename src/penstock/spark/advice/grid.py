@@ -1,7 +1,7 @@
 """Grid: the settings that are worth a try for a load: first the sane ones, then random ones around what is set now.
 
 A knob that cannot matter is left alone: the store's credit where nothing is persistent, bytes where messages are small,
-prefetch where nobody acks, watermarks where there are none.
+prefetch where nobody acks, watermarks where there are none, or only in bytes. Marks stay below their ceiling.
 Upstream: adviser.py.  Downstream: plain values. Not here: what comes of a setting (sweep.py, rank.py).
 """
 
@@ -15,6 +15,7 @@ from math import log2
 from typing import Final
 
 from penstock.flow.twin import Load, Settings
+from penstock.spark.advice.clients import NO_CEILING
 
 # Fewer than 100 messages of credit hold back no memory that anybody notices (large ones are bounded in bytes), and
 # batches so small are what a busy machine is slow with; the twin sees less of that than there is.
@@ -61,11 +62,13 @@ def knobs_of(load: Load, current: Settings) -> Knobs:
     )
 
 
-def grid(load: Load, current: Settings, count: int, seed: int = SEED) -> list[Settings]:
-    """`count` different settings, the current one first. The same in, the same out."""
+def grid(
+    load: Load, current: Settings, count: int, ceiling: tuple[int, int] = (NO_CEILING, NO_CEILING), seed: int = SEED
+) -> list[Settings]:
+    """`count` different settings, the current one first. The same in, the same out. `ceiling`: of stop and resume."""
     knobs = knobs_of(load, current)
     found: dict[Settings, None] = {current: None}
-    for settings in _sane(load, current, knobs):
+    for settings in _sane(load, current, knobs, ceiling):
         found.setdefault(settings)
         if len(found) >= count:
             return list(found)
@@ -73,7 +76,7 @@ def grid(load: Load, current: Settings, count: int, seed: int = SEED) -> list[Se
     misses = 0
     while len(found) < count and misses < 1000:  # a load with one knob may have fewer settings than were asked for
         before = len(found)
-        found.setdefault(_around(current, knobs, draw))
+        found.setdefault(_around(current, knobs, draw, ceiling))
         misses = misses + 1 if len(found) == before else 0
     return list(found)
 
@@ -101,7 +104,7 @@ def numbers(value: str | int | None) -> tuple[int, ...]:
     return tuple(int(part) for part in value.split(","))
 
 
-def _sane(load: Load, current: Settings, knobs: Knobs) -> Iterator[Settings]:
+def _sane(load: Load, current: Settings, knobs: Knobs, ceiling: tuple[int, int]) -> Iterator[Settings]:
     yield replace(Settings(), prefetch=current.prefetch, stop=current.stop, resume=current.resume)
     # One knob alone: what helps then is the simplest advice there is.
     for hop in knobs.hops:
@@ -117,14 +120,14 @@ def _sane(load: Load, current: Settings, knobs: Knobs) -> Iterator[Settings]:
     if knobs.marks:
         stops = (*STOPS, *(max(1, round(current.stop * factor)) for factor in STOP_FACTORS))
         for stop, part in product(stops, RESUME_PARTS):
-            yield replace(current, stop=stop, resume=max(1, round(stop * part)))
+            yield _marked(current, stop, round(stop * part), ceiling)
     for initials in product(JOINT, repeat=len(knobs.hops)):
         for ratio in JOINT_RATIOS:
             pairs = zip(knobs.hops, initials, strict=True)
             yield replace(current, **{hop: credit(initial, ratio) for hop, initial in pairs})  # type: ignore[arg-type]
 
 
-def _around(current: Settings, knobs: Knobs, draw: random.Random) -> Settings:
+def _around(current: Settings, knobs: Knobs, draw: random.Random, ceiling: tuple[int, int]) -> Settings:
     """Each knob stays as it is, or goes somewhere near: half and half."""
     changes: dict[str, str | int] = {}
     for hop in (*knobs.hops, *knobs.byte_hops):
@@ -139,9 +142,15 @@ def _around(current: Settings, knobs: Knobs, draw: random.Random) -> Settings:
     if knobs.prefetch and draw.random() < 0.5:
         changes["prefetch"] = max(1, _rounded((current.prefetch or 300) * 2 ** draw.gauss(0.0, SPREAD)))
     if knobs.marks and draw.random() < 0.5:
-        stop = max(2, _rounded(current.stop * 2 ** draw.gauss(0.0, SPREAD)))
-        changes["stop"], changes["resume"] = stop, max(1, _rounded(stop * draw.choice(RESUME_PARTS)))
+        stop = min(ceiling[0], max(2, _rounded(current.stop * 2 ** draw.gauss(0.0, SPREAD))))
+        current = _marked(current, stop, _rounded(stop * draw.choice(RESUME_PARTS)), ceiling)
     return replace(current, **changes)  # type: ignore[arg-type]
+
+
+def _marked(current: Settings, stop: int, resume: int, ceiling: tuple[int, int]) -> Settings:
+    """Marks above the ceiling would be cut down to it, and the broker asked for what it cannot do."""
+    stop = min(stop, ceiling[0])
+    return replace(current, stop=stop, resume=min(max(1, resume), stop, ceiling[1]))
 
 
 def credit(initial: float, ratio: float, is_bytes: bool = False) -> str:
