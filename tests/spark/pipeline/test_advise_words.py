@@ -463,6 +463,13 @@ def test_larger_batches_are_told_by_what_a_message_costs():
     )
 
 
+@pytest.mark.parametrize("resume", [500, 950])
+def test_a_resume_mark_alone_is_told_by_its_numbers(resume: int):
+    now = Candidate(Settings(stop=1000, resume=900), outcome())
+    then = Candidate(Settings(stop=1000, resume=resume), outcome(p99_ms=20))
+    assert words.why(then, now, observe(loaded(0.0), 600)).startswith(f"A resume mark of {resume} instead of 900: ")
+
+
 def test_what_differs_is_named_as_people_set_it():
     then = replace(Settings(), queue_store="10,5", prefetch=30, stop=800, resume=700)
     assert words.named(then, Settings()) == {
@@ -506,6 +513,19 @@ def test_slow_consumers_are_told_how_many_more_it_takes():
     assert "Nobody consumes queue orders, which grows by 1,000 messages a second." in nobody
     assert "faults.queue_delay_us is 100: a stage is slowed down on purpose; end that first." in nobody
     assert any("holds nobody back" in line for line in nobody)
+
+
+def test_of_many_queues_that_grow_the_worst_are_named_and_the_others_counted():
+    observed = observe(loaded(0.0), 600)
+    (queue,) = observed.queues
+    queues = tuple(replace(queue, stage=f"queue q{at}", growth=100.0 + at) for at in range(800))
+    held = tuple(Held("saturated", f"consumers of queue q{at}", "", 0.6, 1) for at in range(11))
+    lines = words.cures(replace(observed, queues=queues, held=held), None, {})
+    assert lines[9].startswith("Queue q9 held confirms back")
+    assert lines[10] == "And 1 more holds publishers back."
+    assert lines[11] == "Nobody consumes queue q799, which grows by 899 messages a second."
+    assert lines[20].startswith("Nobody consumes queue q790")
+    assert lines[21:] == ["And 790 more queues grow."]
 
 
 def test_when_nothing_helps_that_is_said():

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.flow.twin import Outcome, Settings
 from penstock.spark.advice.grid import SECTION, changed, numbers
 from penstock.spark.advice.load import MESSAGE_US, Model
-from penstock.spark.advice.observed import Held, Observed
+from penstock.spark.advice.observed import Held, Observed, Seen
 from penstock.spark.advice.rank import LATENCY_GRAIN_MS, MEMORY_GRAIN, Candidate
 
 NOTICED: Final = 0.05  # what changes less is the same
@@ -20,6 +20,7 @@ HELD_BACK: Final = 0.05
 SLOW_SYNC_US: Final = 5_000.0
 GROWS: Final = 0.02  # of what comes in
 BUSY: Final = 0.95
+NAMED_MAX: Final = 10  # queues of one kind that have a line each; of more the worst, as nobody reads 800
 
 BETTER: Final = {
     "throughput": "more throughput",
@@ -87,26 +88,38 @@ def cures(observed: Observed, outcome: Outcome | None, settings: Mapping[str, st
     for name, value in sorted(settings.items()):
         if name.startswith("faults.") and value not in ("", "0", "0.0"):
             found.append(f"{name} is {value}: a stage is slowed down on purpose; end that first.")
-    for held in observed.held:
-        if held.share >= HELD_BACK and (text := _cure(held, observed)):
-            found.append(text)
-    for queue in observed.queues:
-        if queue.growth <= GROWS * max(1.0, queue.received):
-            continue
-        if not queue.consumers:
-            found.append(f"Nobody consumes {queue.stage}, which grows by {_rate(queue.growth)}.")
-        elif queue.sent:
-            more = max(1, round(queue.consumers * queue.growth / queue.sent))
-            found.append(
-                f"{_sentence(queue.stage)[:-1]} grows by {_rate(queue.growth)}, with "
-                f"{_count(queue.consumers, 'consumer')} for {_rate(queue.sent)}. No credit cures that: "
-                f"{_count(more, 'consumer')} more at this pace would, or faster ones."
-            )
+    by_held = [_cure(held, observed) for held in observed.held if held.share >= HELD_BACK]
+    found += _worst(
+        list(dict.fromkeys(filter(None, by_held))), "more holds publishers back", "more hold publishers back"
+    )
+    growing = [one for one in observed.queues if one.growth > GROWS * max(1.0, one.received)]
+    by_growth = [_growth(one) for one in sorted(growing, key=lambda one: -one.growth)]
+    found += _worst(list(filter(None, by_growth)), "more queue grows", "more queues grow")
     if observed.blocked < HELD_BACK and not any(held.share >= HELD_BACK for held in observed.held):
         found.append("The broker holds nobody back: publishers send no more, or wait for confirms.")
     elif outcome is not None and outcome.cpu >= BUSY and outcome.bottleneck in ("channel", "queue"):
         found.append("The broker's core is busy all the time: beyond this, only a faster core or fewer messages help.")
     return list(dict.fromkeys(found))
+
+
+def _worst(lines: list[str], one: str, several: str) -> list[str]:
+    """The first of them, and how many there are beyond."""
+    more = len(lines) - NAMED_MAX
+    return lines if more <= 0 else [*lines[:NAMED_MAX], f"And {more:,} {one if more == 1 else several}."]
+
+
+def _growth(queue: Seen) -> str:
+    """Of a queue that grows; empty: it has consumers, and they take nothing."""
+    if not queue.consumers:
+        return f"Nobody consumes {queue.stage}, which grows by {_rate(queue.growth)}."
+    if not queue.sent:
+        return ""
+    more = max(1, round(queue.consumers * queue.growth / queue.sent))
+    return (
+        f"{_sentence(queue.stage)[:-1]} grows by {_rate(queue.growth)}, with "
+        f"{_count(queue.consumers, 'consumer')} for {_rate(queue.sent)}. No credit cures that: "
+        f"{_count(more, 'consumer')} more at this pace would, or faster ones."
+    )
 
 
 def small_prefetch(model: Model) -> list[str]:
@@ -180,7 +193,9 @@ def _changes(then: Candidate, now: Candidate) -> str:
             said.append(f"a prefetch of {new:,}")
         elif name == "stop":
             said.append(f"a stop mark of {new:,}")
-    text = " and ".join(said) or "a resume mark nearer to the stop mark"
+        elif name == "resume" and "stop" not in names:
+            said.append(f"a resume mark of {new:,} instead of {old:,}")
+    text = " and ".join(said)
     reason = _reason(names, then.outcome, now.outcome)
     if reason and len(said) > 1:
         verb, rest = reason.split(" ", 1)
