@@ -266,7 +266,7 @@ def _show(document: dict[str, Any]) -> None:
     table = Table(box=SIMPLE, pad_edge=False)
     for column in ("", "setting"):
         table.add_column(column, no_wrap=True)
-    for column in ("messages/s", "p99", "memory"):
+    for column in ("messages/s", "p99", "held"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_row("measured", "as it is", f"{document['observed']['throughput']:,.0f}", "", "")
     rows = [{**document["current"], "name": "predicted", "settings": {}}, *document["options"]]

@@ -136,7 +136,7 @@ def assert_told(said: str, advice: dict[str, Any]) -> None:
     lines = [line.strip() for line in said.splitlines()]
     assert lines[0].startswith("Load: 1 publisher, persistent messages of 100 bytes, confirms in a window of ")
     head = next(line.split() for line in lines if line.startswith("setting "))
-    assert head == ["setting", "messages/s", "p99", "memory"]
+    assert head == ["setting", "messages/s", "p99", "held"]
     rows = {
         line.split()[0]: line for line in lines if line.split()[:1] in (["measured"], ["predicted"], ["throughput"])
     }

@@ -17,7 +17,7 @@ from penstock.spark.advice import observed as observed_
 from penstock.spark.advice import words
 from penstock.spark.advice.clients import Clients, Consuming, Publishing
 from penstock.spark.advice.grid import changed, distance, grid, knobs_of, numbers
-from penstock.spark.advice.load import Model, check_given, load_of, settings_of, tuned
+from penstock.spark.advice.load import Model, check_given, load_of, message_room, settings_of, tuned
 from penstock.spark.advice.observed import Held, observe
 from penstock.spark.advice.rank import Candidate, allowed, best, doublings, front, gain, is_better, mean
 from penstock.spark.advice.sweep import Trial, without_growth
@@ -181,6 +181,16 @@ def test_what_little_is_left_to_gain_is_not_worth_the_smallest_credit():
         for one, p99_ms in (("6400,3200", 1080), ("1600,800", 900), ("100,50", 826))
     )
     assert best("latency", [current, large, usual, least], current, 1e9) is usual
+
+
+def test_what_python_takes_for_each_message_counts_as_memory_too():
+    room = message_room(1_000_000_000, 100)
+    many = outcome(memory_bytes=10_000_000 + 4_600_000 * 131)  # so many small ones take 1.15 GB of the process
+    assert room == pytest.approx(1_000_000_000 * 131 / 251)
+    assert not allowed("throughput", many, outcome(), room)
+    assert allowed("throughput", many, outcome(), 1_000_000_000)
+    assert message_room(1_000_000_000, 1_000_000) > 990_000_000
+    assert message_room(float("inf"), 100) == float("inf")
 
 
 def test_who_asks_for_latency_does_not_pay_with_throughput():
@@ -448,7 +458,7 @@ def test_a_reason_names_the_bottleneck_the_change_and_the_effect():
     )
     assert words.why(then, now, observed) == (
         "Queue orders waits for the disk 93 % of the time; twice the store credit lets one sync carry 4,000 messages "
-        "instead of 2,000: 1.6 times the throughput, p99 from 41 to 48 ms, 12 MB more memory."
+        "instead of 2,000: 1.6 times the throughput, p99 from 41 to 48 ms, 12 MB more of messages held."
     )
     assert words.change("throughput", then.outcome, now.outcome) == "+60 %"
 
@@ -459,7 +469,7 @@ def test_larger_batches_are_told_by_what_a_message_costs():
     calm = observe(loaded(0.0), 600)
     assert words.why(then, now, calm) == (
         "20 times the credit from reader to channel makes batches larger: a message takes 450 us of the broker's core "
-        "instead of 900: twice the throughput, p99 from 40 to 20 ms, no more memory."
+        "instead of 900: twice the throughput, p99 from 40 to 20 ms, no more messages held."
     )
 
 

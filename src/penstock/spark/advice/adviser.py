@@ -22,7 +22,7 @@ from penstock.spark.advice.applied import write_json
 from penstock.spark.advice.clients import NO_CEILING, Clients
 from penstock.spark.advice.grid import SECTION, changed, grid
 from penstock.spark.advice.knob import marks_of
-from penstock.spark.advice.load import Model, load_of, settings_of, short_s, throughput_of, tuned
+from penstock.spark.advice.load import Model, load_of, message_room, settings_of, short_s, throughput_of, tuned
 from penstock.spark.advice.observed import Observed, Tables, observe
 from penstock.spark.advice.rank import ERROR, GOALS, Candidate, allowed, best, front, gain, is_better
 from penstock.spark.advice.sweep import Trial, sweep
@@ -206,7 +206,8 @@ def advise(
     short = Trial(model.plant, model.load, short_s(model.plant, model.load), pace=pace)
     tried = sweep(spark, short, all_settings, lambda done, whole: tell("settings", done, whole))
     long = replace(short, seconds=LONG * short.seconds, seeds=SEEDS)
-    chosen, applies, current = _finals(spark, long, tried, goal, observed.memory_room, tell)
+    room = message_room(observed.memory_room, model.load.publishers.body_bytes)
+    chosen, applies, current = _finals(spark, long, tried, goal, room, tell)
     measured = throughput_of(model.load, observed)
     model = replace(model, error=abs(current.outcome.throughput / measured - 1.0) if measured else 0.0)
     error = max(ERROR, model.error)

@@ -20,6 +20,7 @@ from penstock.spark.complaint import Complaint
 
 HELD_BACK: Final = 0.05  # blocked more than this, a publisher would send more if it might; flow/verdict.py
 FRAMING_BYTES: Final = 31  # of a message on the wire, beside its body: header frame and the frame around the body
+HELD_BYTES: Final = 120  # what Python takes for a message that waits, beside body and framing; docs/advice.md
 BODY_BYTES: Final = 100  # where nothing is known
 PERSISTENT: Final = 0.5  # of what queues take, from there on the load is a persistent one
 STEADY: Final = 0.02  # a queue that grows by less than this part of what comes in does not grow
@@ -184,6 +185,12 @@ def _with_consumers(plant: Plant, load: Load, settings: Settings, measured: floa
 def throughput_of(load: Load, observed: Observed) -> float:
     """The measured rate of what the twin calls throughput."""
     return observed.throughput if load.publishers.window or not load.consumers.count else observed.delivered
+
+
+def message_room(memory_room: float, body_bytes: int) -> float:
+    """How many bytes of messages, as the twin counts them, fit into so much of the process's memory."""
+    size = body_bytes + FRAMING_BYTES
+    return memory_room * size / (size + HELD_BYTES)
 
 
 def short_s(plant: Plant, load: Load) -> float:

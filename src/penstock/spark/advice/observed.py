@@ -116,7 +116,7 @@ class Observed:
 
     @property
     def memory_room(self) -> float:
-        """Bytes that a setting may use more: half of what is left below the alarm."""
+        """Bytes of the process that a setting may use more: half of what is left below the alarm."""
         return max(0, self.memory_limit - self.memory_used) / 2 if self.memory_limit else float("inf")
 
     @property

@@ -253,8 +253,8 @@ def _latency(then: Outcome, now: Outcome) -> str:
 def _memory(then: Outcome, now: Outcome) -> str:
     more = then.memory_bytes - now.memory_bytes
     if abs(more) < MEMORY_GRAIN:
-        return "no more memory"
-    return f"{bytes_in_words(abs(more))} {'more' if more > 0 else 'less'} memory"
+        return "no more messages held"
+    return f"{bytes_in_words(abs(more))} {'more' if more > 0 else 'less'} of messages held"
 
 
 def _times(ratio: float) -> str:

@@ -247,7 +247,7 @@ PARTS: Final = (
                     Column("Settings", "settings", "settings"),
                     Column("Messages per second", "throughput", "count"),
                     Column("p99", "p99_ms", "ms"),
-                    Column("Memory", "memory_bytes", "bytes", wide=True),
+                    Column("Messages held", "memory_bytes", "bytes", wide=True),
                     Column("Why", "why", "sentence"),
                 ),
                 "None is better.",
