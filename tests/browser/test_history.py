@@ -212,6 +212,11 @@ def test_advice_is_shown_with_what_was_set_and_measured(shown: Page, tables: Pat
     expect(shown.locator('.verdict[data-cause="advice"]')).to_contain_text(sentence)
     advice = panel(shown, "Advice")
     expect(advice).to_contain_text(sentence)
+    made = re.compile(
+        r"Made 2026-03-04 \d\d:\d\d, for throughput, of orders only: 1 publisher, persistent messages of "
+    )
+    expect(shown.locator('.verdict[data-cause="advice"]')).to_contain_text(made)
+    expect(advice).to_contain_text(made)
     settings = advice.get_by_role("region", name="Settings").get_by_role("row")
     expect(settings.nth(1)).to_contain_text("credit.queue_store=2000,500")
     expect(settings.nth(2)).to_contain_text("credit.queue_store=8000,2000 credit.channel_queue=800,400")
@@ -230,6 +235,17 @@ def test_advice_is_shown_with_what_was_set_and_measured(shown: Page, tables: Pat
         one["advice"] = None
     renewed(shown, tables, without)
     expect(advice).to_contain_text("None yet: penstock pipeline advise looks for better settings.")
+    for one in without["ranges"].values():
+        one |= {
+            "advice": {"unreadable": "advice.json is broken."},
+            "advised": "",
+            "advised_for": "",
+            "advised_ms": None,
+        }
+    renewed(shown, tables, without)
+    expect(advice).to_contain_text("There is advice, but advice.json is broken.")
+    expect(advice).not_to_contain_text("None yet")
+    expect(shown.locator('.verdict[data-cause="advice"]')).to_have_count(0)
 
 
 def test_another_range_is_chosen_with_the_keyboard_and_stays_after_a_reload(shown: Page):
@@ -356,6 +372,7 @@ def test_the_report_that_the_command_wrote_opens_by_itself_and_asks_nobody(
     expect(opened.locator("#summary")).to_contain_text("which waited for the disk")
     expect(opened.locator("#summary .card.advice")).to_contain_text(ADVICE["sentence"].replace("`", ""))
     advice = opened.locator("#advice")
+    expect(advice).to_contain_text("Made 2026-03-04 14:02 UTC, for throughput, of orders only: 1 publisher, ")
     expect(advice).to_contain_text("Set: credit.queue_store=8000,2000 credit.channel_queue=800,400")
     expect(advice.get_by_role("table", name="Settings").get_by_role("row")).to_have_count(3)
     expect(advice.get_by_role("table", name="Measured").get_by_role("row").nth(2)).to_contain_text("51,940")

@@ -286,6 +286,7 @@ def test_whatever_is_in_the_tables_a_digest_stays_small(tmp_path: Path):
     text = encoded(found)
     assert len(text) <= BYTES_MAX
     assert found["verdicts"]
+    assert found["advice"] == advice or "too large" in found["advice"]["unreadable"]
     assert {name: len(found[name]) + more for name, more in found["left_out"].items()} == {
         "stages": 2000,
         "verdicts": 2000,
@@ -389,10 +390,25 @@ def test_tables_without_rows_make_no_file(tmp_path: Path):
     assert not (tmp_path / "page.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": ' + "[1]," * 40_000])
-def test_advice_that_cannot_be_read_is_none(tmp_path: Path, text: str):
-    (tmp_path / "advice.json").write_text(text)
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "advice.json is broken: it is no JSON object."),
+        ("[1]", "advice.json is broken: it is no JSON object."),
+        ("{", "advice.json is broken: it is no JSON object."),
+        ("[" * 60_000, "advice.json is broken: it is no JSON object."),
+        ('{"a": "' + "x" * 70_000 + '"}', "advice.json is too large to be shown: 70,009 bytes, at most 65,536."),
+    ],
+)
+def test_advice_that_cannot_be_shown_is_told_as_that_and_not_as_none(root: Path, tmp_path: Path, text: str, why: str):
     assert read_advice(tmp_path) is None
+    (tmp_path / "advice.json").write_text(text)
+    found = digest(Ledger(root), END - HOUR, END, 10.0, advice=read_advice(tmp_path))
+    assert found["advised"] == ""
+    seen = Seen(page(found, 0)).words
+    assert f"There is advice, but {why}" in seen
+    assert "None yet: " not in seen
+    assert "None is better." not in seen
 
 
 # The file.
@@ -482,7 +498,10 @@ def test_the_report_has_every_section_and_in_them_who_blocked_whom_and_what_was_
     said = parts["advice"].words
     sentence = ADVICE["sentence"].replace("`", "")
     assert sentence in parts["summary"].words
+    made = "Made 2026-03-04 14:02 UTC, for throughput, of orders only: 1 publisher, persistent messages of 100 bytes, "
+    assert f"{sentence}advice {made}" in parts["summary"].words
     for words in (
+        made,
         sentence,
         "credit.queue_store=2000,500 41,000180 ms",  # as it is
         "credit.queue_store=8000,2000 credit.channel_queue=800,400 53,800142 ms",

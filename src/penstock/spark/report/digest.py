@@ -18,7 +18,7 @@ from penstock.spark.report import gauges, judged, timeline, trend
 from penstock.spark.report.contents import parts
 from penstock.spark.report.frame import Row, Tables, ms_of, steps_of
 from penstock.spark.report.names import Names
-from penstock.spark.report.words import advised, summary
+from penstock.spark.report.words import advised, advised_for, advised_ms, summary
 
 VERSION: Final = 2  # 1 had no `parts`
 STEPS_MAX: Final = 180  # as many as a screen can tell apart
@@ -26,6 +26,7 @@ WINDOW_S: Final = 10.0  # where the ledger does not say
 BYTES_MAX: Final = 300_000  # three of them and their frame are below 1 MiB
 ADVICE: Final = "advice.json"  # in the ledger's directory, by `penstock pipeline advise`
 ADVICE_BYTES_MAX: Final = 65_536
+UNREADABLE: Final = "unreadable"  # the only field of advice that cannot be shown: why
 # What goes first when a digest is too large: it is in the tables.
 LISTS: Final = ("longest", "quality", "stages", "verdicts", "depth", "blockers", "open", "summary")
 
@@ -69,6 +70,8 @@ def digest(
         "quality": gauges.quality(tables, steps),
         "advice": advice,
         "advised": advised(advice or {}),
+        "advised_for": advised_for(advice or {}),
+        "advised_ms": advised_ms(advice or {}),
         "left_out": {"stages": blocked - len(stages), "verdicts": found.left_out, "depth": queues_left},
     }
     return bounded(clean(value))
@@ -92,8 +95,9 @@ def bounded(value: Row, most: int = BYTES_MAX) -> Row:
             value[longest] = value[longest][: count // 2]
             if longest in value["left_out"]:
                 value["left_out"][longest] += count - count // 2
-        elif value["advice"] is not None:
-            value["advice"], value["advised"] = None, ""
+        elif value["advice"] is not None and UNREADABLE not in value["advice"]:
+            value["advice"] = {UNREADABLE: f"{ADVICE} is too large to be shown beside all this."}
+            value["advised"], value["advised_for"], value["advised_ms"] = "", "", None
         else:
             return value  # names of some hundred letters cannot make it so
     return value
@@ -104,12 +108,17 @@ def encoded(value: Any) -> bytes:
 
 
 def read_advice(root: Path) -> Row | None:
-    """What the advisor has written last; None: nothing, or nothing that can be shown."""
+    """What the advisor has written last; None: nothing. Of what cannot be shown, why: that is not the same."""
     path = root / ADVICE
     try:
-        if path.stat().st_size > ADVICE_BYTES_MAX:
-            return None
+        size = path.stat().st_size
+        if size > ADVICE_BYTES_MAX:
+            return {UNREADABLE: f"{ADVICE} is too large to be shown: {size:,} bytes, at most {ADVICE_BYTES_MAX:,}."}
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
-    return found if isinstance(found, dict) else None
+    except OSError as error:
+        return {UNREADABLE: f"{ADVICE} cannot be read: {error.strerror}."}
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {UNREADABLE: f"{ADVICE} is broken: it is no JSON object."}

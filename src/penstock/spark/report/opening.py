@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.spark.report import figures
-from penstock.spark.report.frame import Row
+from penstock.spark.report.frame import Row, when
 from penstock.spark.report.markup import Safe, el, said, together
 from penstock.spark.report.shapes import badge, cause_class
 from penstock.spark.report.svg import Axis
@@ -26,7 +26,7 @@ def summary(digest: Row, axis: Axis) -> Safe:
     cards = [_card(one, axis) for one in others]
     soon = [one for one in digest["forecasts"] if _is_soon(one)]
     told = [_hint("forecast", foretold(one, axis)) for one in soon]
-    hint = [_hint("advice", digest["advised"])] if digest["advised"] else []
+    hint = [_hint("advice", digest["advised"], made(digest))] if digest["advised"] else []
     return el(
         "section",
         {"id": "summary", "aria-label": "Summary"},
@@ -42,8 +42,19 @@ def _is_soon(one: Row) -> bool:
     return one["in_s"] == 0 or (one["r2"] or 0.0) >= FIT_MIN
 
 
-def _hint(kind: str, text: str) -> Safe:
-    label = el("p", {"class": "facts"}, el("span", {"class": "badge"}, kind))
+def made(digest: Row) -> str:
+    """When advice was made and of what. Always with the date: it may be of weeks ago."""
+    at_ms, goal_and_load = digest["advised_ms"], digest["advised_for"]
+    parts = [
+        f"Made {when(at_ms):%Y-%m-%d %H:%M} UTC" if at_ms is not None else "Made at an unknown time",
+        goal_and_load,
+    ]
+    return ", ".join(filter(None, parts)) + "." if at_ms is not None or goal_and_load else ""
+
+
+def _hint(kind: str, text: str, fact: str = "") -> Safe:
+    told = together(" ", el("span", {}, said(fact))) if fact else None
+    label = el("p", {"class": "facts"}, el("span", {"class": "badge"}, kind), told)
     return el("li", {"class": f"card {kind}"}, el("p", {"class": "sentence"}, said(text)), label)
 
 

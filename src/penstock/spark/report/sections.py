@@ -12,9 +12,10 @@ from typing import Final
 from penstock.spark.report import figures, svg
 from penstock.spark.report.cells import listed, listing, settings
 from penstock.spark.report.contents import PARTS, Chart, Part
+from penstock.spark.report.digest import UNREADABLE
 from penstock.spark.report.frame import Row
 from penstock.spark.report.markup import Child, Safe, el, said, together
-from penstock.spark.report.opening import foretold
+from penstock.spark.report.opening import foretold, made
 from penstock.spark.report.shapes import cause_class, chart_frame, figure, section
 from penstock.spark.report.svg import Axis, Line, Strip
 from penstock.spark.report.trend import BYTES
@@ -196,8 +197,11 @@ def _advice(digest: Row, axis: Axis, part: Part) -> list[Child]:
     found = digest["advice"]
     if not found:
         return [el("p", {}, "None yet: ", el("code", {}, "penstock pipeline advise"), " looks for better settings.")]
+    if found.get(UNREADABLE):
+        return [el("p", {}, "There is advice, but ", str(found[UNREADABLE]))]
     others = [str(one) for name in ("cures", "notes") for one in listed(found.get(name))]
     return [
+        el("p", {"class": "muted"}, said(origin)) if (origin := made(digest)) else None,
         el("p", {}, said(str(found.get("sentence") or ""))),
         listing(digest, "settings", axis),
         el("ul", {}, *(el("li", {}, said(one)) for one in others)) if others else None,

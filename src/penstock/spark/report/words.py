@@ -18,6 +18,7 @@ from penstock.spark.report.names import kind_of
 
 WHO_TOLD: Final = 3
 HELP_TOLD: Final = 2
+MS_MAX: Final = 253_402_300_800_000  # the year 10000: what others wrote may be any number
 _NOTHING: Final = State(0, 0.0, {}, (), {}, {})  # a report knows the tables, not the broker's present state
 
 
@@ -121,6 +122,21 @@ def advised(advice: Row) -> str:
     tried = " ".join(f"`{name}={value}`" for name, value in pairs) or "other settings"
     why = f" ({applied['worse']})" if applied.get("worse") else ""
     return f"Tried: {tried}. That was worse{why}, so the old values are set again."
+
+
+def advised_for(advice: Row) -> str:
+    """For which goal and of which load: `for throughput, of: 1 publisher`. Empty: it does not say."""
+    parts = [f"for {advice['goal']}"] if advice.get("goal") else []
+    if advice.get("scenario"):
+        only = f" `{str(advice['for']).replace('`', chr(39))}` only" if advice.get("for") else ""
+        parts.append(f"of{only}: {advice['scenario']}")
+    return ", ".join(parts)
+
+
+def advised_ms(advice: Row) -> int | None:
+    """When it was made: it may be weeks ago. None: it does not say."""
+    at_ms = advice.get("made_ms")
+    return at_ms if isinstance(at_ms, int) and 0 < at_ms < MS_MAX else None
 
 
 def named(label: str) -> str:

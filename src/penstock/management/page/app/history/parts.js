@@ -10,7 +10,7 @@ import { ms, settings, tableOf } from "./cells.js";
 import { heat } from "./heat.js";
 import { strips } from "./strips.js";
 import { trendChart } from "./trend.js";
-import { causeClass } from "./words.js";
+import { causeClass, made } from "./words.js";
 
 const FORMATS = { ms, bytes: Object.assign((value) => bytes(value), { binary: true }), count: short };
 const MAKERS = {
@@ -155,9 +155,11 @@ function advice(part) {
   const none = () =>
     h("p", { class: "muted" }, "None yet: ", h("code", {}, "penstock pipeline advise"), " looks for better settings.");
   const all = (digest) => {
-    const { sentence, cures, notes, applied, measured: figures } = digest.advice;
+    const { unreadable, sentence, cures, notes, applied, measured: figures } = digest.advice;
+    if (unreadable) return [h("p", {}, `There is advice, but ${unreadable}`)];
     const others = [cures, notes].flatMap((list) => (Array.isArray(list) ? list : []));
     return [
+      made(digest) ? h("p", { class: "muted" }, words(made(digest))) : null,
       sentence ? h("p", {}, words(sentence)) : null,
       tableOf(listed, digest),
       others.length ? h("ul", {}, others.map((text) => h("li", {}, words(text)))) : null,

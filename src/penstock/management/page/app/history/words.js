@@ -27,7 +27,7 @@ export function clock(ms) {
 export function cards(digest) {
   const held = digest.summary.slice(1).map(card);
   const soon = digest.forecasts.filter(isSoon).map((one) => hint("forecast", foretold(one)));
-  const advised = digest.advised ? [hint("advice", digest.advised)] : [];
+  const advised = digest.advised ? [hint("advice", digest.advised, made(digest))] : [];
   return [...held, ...soon, ...advised];
 }
 
@@ -52,12 +52,24 @@ function card(one) {
   );
 }
 
-function hint(kind, text) {
+/** When advice was made and of what: it may be of weeks ago. Empty where an older pipeline does not say. */
+export function made({ advised_ms: ms, advised_for: goalAndLoad }) {
+  if (typeof ms !== "number" && !goalAndLoad) return "";
+  const at = typeof ms === "number" ? clock(ms) : "at an unknown time";
+  return `${[`Made ${at}`, goalAndLoad].filter(Boolean).join(", ")}.`;
+}
+
+function hint(kind, text, fact) {
   return h(
     "li",
     { class: `verdict is-${kind}`, "data-cause": kind },
     h("p", { class: "sentence" }, words(text)),
-    h("div", { class: "verdict-facts" }, h("span", { class: "badge accent" }, kind)),
+    h(
+      "div",
+      { class: "verdict-facts" },
+      h("span", { class: "badge accent" }, kind),
+      fact ? h("span", {}, words(fact)) : null,
+    ),
   );
 }
 
