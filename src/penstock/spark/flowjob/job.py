@@ -33,6 +33,7 @@ from penstock.spark.complaint import Complaint, first_line
 from penstock.spark.flowjob.batch import EVENTS_STREAM, LAST, NEWEST, FlowBatch, fingerprint
 from penstock.spark.flowjob.own import small_session
 from penstock.spark.flowjob.progress import EVERY_S, Progress
+from penstock.spark.jvm import JVM_GONE, is_jvm_gone
 from penstock.spark.ledger import Ledger, disk
 from penstock.spark.ledger.compact import compact
 from penstock.spark.ledger.manifest import moment
@@ -63,7 +64,6 @@ REST_S_MAX = 3.0  # what comes meanwhile waits
 TRIGGER_S_MAX = 86_400.0  # a day; who wants a batch more seldom has --once
 PROGRESS_S_MAX = 86_400.0
 KEEP_DAYS_MAX = 36_500  # a hundred years: dates before the year 1 cannot be reckoned with
-JVM_GONE = "Spark's JVM is gone: it was killed, or had too little memory (--memory)"
 
 log = logging.getLogger("penstock.spark")
 
@@ -161,7 +161,7 @@ class FlowJob:
 
     def _after(self, error: Exception, failed: int) -> int:
         """The query failed: wait until it makes sense to start it again, or give up; how often in a row it failed."""
-        if self._is_jvm_gone():
+        if is_jvm_gone():
             raise Complaint(JVM_GONE) from None
         line = first_line(str(error))
         if not self._is_there():
@@ -174,11 +174,6 @@ class FlowJob:
         log.warning("the query failed and is started again: %s", line)
         self.stopping.wait(AWAY_LOOK_S[0])
         return failed
-
-    def _is_jvm_gone(self) -> bool:
-        context = self._spark.sparkContext
-        process = getattr(context._gateway, "proc", None)  # none: somebody else started it
-        return context._jsc is None or (process is not None and process.poll() is not None)
 
     def _wait_for_broker(self, line: str) -> None:
         """Until it is there. A job that runs once gives up with this line: the next one of cron goes on."""
