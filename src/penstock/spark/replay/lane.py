@@ -89,7 +89,9 @@ class Course:
         self._encoder = Encoder(lane.plan, stamp, numbered=not lane.mandatory)
         self._encoder.rows = self.confirmed
         self._outlet = Outlet(lane.uri, lane.window, lane.mandatory, f"replay, lane {number}", known=True)
-        self._began_at = self._state.start_clock(lane.run) if lane.speed is not None else 0.0
+        # When the run began, on this machine's clock that nobody sets: the shared one is only looked at here.
+        began_at = self._state.start_clock(lane.run) if lane.speed is not None else 0.0
+        self._began_at = time.monotonic() - (time.time() - began_at)
 
     def __repr__(self) -> str:
         return f"<Course lane={self.number} confirmed={self.confirmed}>"
@@ -122,7 +124,7 @@ class Course:
     def _await(self, due_us: int) -> bool:
         """Wait until a row's time has come. False: the replay is to stop."""
         while True:
-            left_s = self._at(due_us) - time.time()
+            left_s = self._at(due_us) - time.monotonic()
             if left_s <= 0:
                 return True
             time.sleep(min(left_s, NAP_S))
@@ -132,7 +134,7 @@ class Course:
     def _due_now(self, dues: pa.Array) -> int:
         """How many of these are due; the first is."""
         assert self._lane.speed is not None
-        passed_us = (time.time() + TICK_S - self._began_at) * 1e6 * self._lane.speed
+        passed_us = (time.monotonic() + TICK_S - self._began_at) * 1e6 * self._lane.speed
         until_us = min(self._lane.first_us + int(passed_us), DUE_US_MAX)
         later = pc.index(pc.greater(dues, until_us), True).as_py()
         return len(dues) if later < 0 else max(int(later), 1)
