@@ -273,6 +273,47 @@ def test_a_file_of_the_checkpoint_that_lost_its_content_with_the_power_is_writte
     assert left == [tmp_path / "_checkpoint" / "offsets" / "0"]
 
 
+def test_a_queue_goes_on_where_spark_lost_with_the_power_that_the_last_batch_was_done(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    commits = tmp_path / "a" / "_checkpoint" / "commits"
+    for start in (0, 10, 20):
+        fill(uri, name, numbered(10, start))
+        assert archive(spark, uri, tmp_path / "a", queue=name)[-1].startswith("done: 10 rows")
+        last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+        was = last.read_bytes()
+        last.write_bytes(b"")
+        last.with_name(f".{last.name}.crc").write_bytes(b"of what was there")
+        if start:
+            last.unlink()
+        files = ArchiveFiles(tmp_path / "a")
+        files.recover()
+        files.close()
+        assert last.read_bytes() == was  # as Spark has written it
+        assert not last.with_name(f".{last.name}.crc").exists()
+    assert sorted(int(row["body"]) for row in rows(tmp_path / "a")) == list(range(30))
+
+
+def test_a_batch_counts_when_its_files_and_their_names_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    steps: list[Path] = []
+
+    def sync(path: Path) -> None:
+        steps.append(path)
+
+    def write(path: Path, content: bytes) -> None:
+        steps.append(path)
+        path.write_bytes(content)
+
+    files = ArchiveFiles(tmp_path)
+    monkeypatch.setattr(disk, "sync", sync)
+    monkeypatch.setattr(disk, "put", write)
+    put(files, 0, range(5))
+    files.close()
+    before = [path.relative_to(tmp_path).as_posix() for path in steps[: steps.index(tmp_path / COMMIT)]]
+    staged = next(name for name in before if name.endswith(".parquet"))
+    assert {staged, *(path.as_posix() for path in Path(staged).parents)} <= set(before)
+
+
 def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_path: Path):
     fill(uri, name, numbered(5), "stream")
     fill(uri, f"{name}q", numbered(5))

@@ -38,6 +38,7 @@ SPOOL: Final = "_spool"
 LOCK: Final = "_lock"
 VERSION: Final = 1
 SUFFIX: Final = ".parquet"
+DONE: Final = b'v1\n{"nextBatchWatermarkMs":0}'  # what Spark writes for a batch without watermarks that is done
 LOCK_WAIT_S: Final = 15.0  # a run that was killed may leave a process that is just ending
 
 # How the options are called in a complaint.
@@ -146,6 +147,19 @@ class ArchiveFiles:
         for path in (checkpoint / "metadata", *checkpoint.glob("*/[0-9]*")):
             if path.is_file() and not path.stat().st_size:
                 disk.remove(path)
+        self._finish_batch()
+
+    def _finish_batch(self) -> None:
+        """The batch of the table is done for Spark too. Else it would be planned again, and a queue's messages may be
+        acked by then, and gone from the spool: a crash, or a loss of power, may have come before Spark had it on disk.
+        """
+        name, own = str(self.commit.batch), self.root / CHECKPOINT
+        done = own / "commits" / name
+        if (own / "offsets" / name).exists() and not done.exists():
+            disk.make_directory(done.parent)
+            disk.remove(done.with_name(f".{name}.crc"))  # of what was there; Hadoop compares it
+            disk.put(done, DONE)
+            disk.sync(own)
 
     def has(self, batch: int) -> bool:
         return batch <= self.commit.batch
@@ -169,6 +183,7 @@ class ArchiveFiles:
             disk.sync(path)
             place = path.parent.relative_to(staged) / f"batch-{batch:010d}-{number:05d}{SUFFIX}"
             adds.append((path.relative_to(self.root / STAGING).as_posix(), place.as_posix()))
+        self._sync_staged(adds)
         old = self.commit
         query = checkpoint_id(self.root)
         self._sync_checkpoint(batch)
@@ -180,7 +195,15 @@ class ArchiveFiles:
         """Instead of these files there is one from now on, with the same rows."""
         disk.sync(merged)
         adds = [(merged.relative_to(self.root / STAGING).as_posix(), place)]
+        self._sync_staged(adds)
         self._change(replace(self.commit, adds=adds, removes=removes))
+
+    def _sync_staged(self, adds: list[tuple[str, str]]) -> None:
+        """That the files can be found there, up to the root: what is committed and is not there counts as moved."""
+        staging = self.root / STAGING
+        places = {one for staged, _ in adds for one in (staging / staged).parents if one.is_relative_to(self.root)}
+        for one in sorted(places):
+            disk.sync(one)
 
     def _sync_checkpoint(self, batch: int) -> None:
         """Which messages a batch has, Spark wrote down and did not sync. It must outlive a loss of power if the batch
