@@ -35,6 +35,22 @@ from tests.wire.waiting import LIMIT_S, wait_until
 STARTS_S = 400.0  # a JVM on a machine that is very busy
 
 
+# No JSON object, or one and something else, which must not be lost with the row that Spark makes of the first.
+MORE = [
+    b'{"id": 1}\n{"id": 2}',
+    b'{"id": 1} rubbish',
+    b'{"id": 1}]} rubbish',
+    b'{"id": 1},"v":{"id": 2}',
+    b'{"id": 1},{"id": 2}',
+    b'{"id": 1}}',
+    b'{"id": 1},',
+    b"null",
+    b'""',
+    '{"id": 1, "type": "größer"}'.encode("latin-1"),
+    b'\xef\xbb\xbf{"id": 1}',
+]
+
+
 def numbered(count: int, start: int = 0) -> Iterator[bytes]:
     return (b"%d" % number for number in range(start, start + count))
 
@@ -77,15 +93,25 @@ def test_archives_of_a_stream_and_of_a_queue_that_are_killed_in_the_middle_have_
 def test_bodies_are_parsed_to_columns_and_those_that_do_not_parse_are_kept_and_counted(
     spark: SparkSession, uri: str, name: str, tmp_path: Path
 ):
-    wrong = [b"no json", b"[1, 2]", b"7", b'{"id": "x"}', b"", b"\xff\xfe", b'{"id": 1', b'[{"id": 1}, {"id": 2}]']
+    wrong = [
+        b"no json",
+        b"[1, 2]",
+        b"7",
+        b'{"id": "x"}',
+        b"",
+        b"\xff\xfe",
+        b'{"id": 1',
+        b'[{"id": 1}, {"id": 2}]',
+        *MORE,
+    ]
     fill(uri, name, [*orders(7200), *wrong], per_s=1)
     given = {"json": "id long, amount double, type string", "columns": "routing_key,offset"}
     lines = archive(spark, uri, tmp_path / "a", queue=name, partition_by="hour,json_type", **given)
     assert f", {len(wrong)} in all not parsed" in lines[-1]
     found = sorted(rows(tmp_path / "a"), key=lambda row: row["offset"])
     assert set(found[0]) == {"body", "routing_key", "offset", "id", "amount"}
-    assert [(row["id"], row["amount"], row["body"]) for row in found[:-8]] == [(n, n / 2, None) for n in range(7200)]
-    assert [(row["id"], row["amount"], row["body"]) for row in found[-8:]] == [(None, None, body) for body in wrong]
+    assert [(row["id"], row["amount"], row["body"]) for row in found[:7200]] == [(n, n / 2, None) for n in range(7200)]
+    assert [(row["id"], row["amount"], row["body"]) for row in found[7200:]] == [(None, None, body) for body in wrong]
     # By the hour of the timestamp, which brings its day, and by a field, whose name a property of AMQP has too.
     assert sorted({str(Path(one).parent) for one in table_files(tmp_path / "a")}) == [
         "day=2023-11-14/hour=22/json_type=t",
@@ -98,15 +124,17 @@ def test_bodies_are_parsed_to_columns_and_those_that_do_not_parse_are_kept_and_c
 
 
 def test_an_inferred_schema_is_kept_for_the_runs_that_follow(spark: SparkSession, uri: str, name: str, tmp_path: Path):
-    fill(uri, name, [b"noise", *orders(50)], "stream")
+    noise = [b"noise", b'{"id": 1, "lost": 2} rubbish', '{"\xe4": 1}'.encode("latin-1")]
+    fill(uri, name, [*noise, *orders(50)], "stream")
     lines = archive(spark, uri, tmp_path / "a", stream=name, json="infer", keep_body=True)
-    assert lines[0] == "inferred from 51 messages: amount:double,id:bigint,type:string"
+    assert lines[0] == "inferred from 53 messages: amount:double,id:bigint,type:string"
+    assert ", 3 in all not parsed" in lines[-1]
     label = read_label(tmp_path / "a")
     fill(uri, name, [b'{"id": 50, "colour": "red", "amount": 1.5}'], "stream")
     lines = archive(spark, uri, tmp_path / "a", stream=name, json="infer", keep_body=True)
     assert lines[0].startswith("1 rows, ")
     assert "0 behind" in lines[0]
-    assert lines[-1].endswith(f"52 rows in {tmp_path / 'a'}")
+    assert lines[-1].endswith(f"54 rows in {tmp_path / 'a'}")
     assert read_label(tmp_path / "a") == label
     last = max(rows(tmp_path / "a"), key=lambda row: row["offset"])
     assert (last["id"], last["amount"], last["json_type"]) == (50, 1.5, None)

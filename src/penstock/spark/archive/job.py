@@ -39,6 +39,7 @@ from penstock.spark.archive.rows import (
     chosen_columns,
     chosen_places,
     parse_fields,
+    parsed,
     shaped,
 )
 from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_queue, look_for_stream
@@ -228,18 +229,18 @@ class Archive:
         else:
             reader = reader.option("queue", self._wanted.queue or "")
             reader = reader.option("maxRecordsPerTrigger", SAMPLE_ROWS).option("maxBytesPerTrigger", SAMPLE_BYTES)
-        text = F.col("body").cast("string")
-        found = reader.load().where(F.length("body") <= SAMPLE_BODY_BYTES).select(text).collect()
-        bodies = [str(row[0]) for row in found]
-        if not bodies:
+        looked, wrong = parsed(reader.load().where(F.length("body") <= SAMPLE_BODY_BYTES), StructType([]))
+        found = looked.select(F.col("body").cast("string"), wrong).collect()
+        bodies = [str(row[0]) for row in found if not row[1]]
+        if not found:
             raise Complaint(f"--json infer: {self.source} is empty, so there is nothing to infer from; give a schema")
         corrupt = "_penstock_corrupt"
         lines = spark.sparkContext.parallelize(bodies, 1)
         read = spark.read.option("columnNameOfCorruptRecord", corrupt).json(lines).schema
         fields = StructType([one for one in read.fields if one.name != corrupt])
         if not len(fields):
-            raise Complaint(f"--json infer: none of the first {len(bodies)} messages of {self.source} is a JSON object")
-        self._warn(f"inferred from {len(bodies)} messages: {fields.simpleString()[7:-1]}")
+            raise Complaint(f"--json infer: none of the first {len(found)} messages of {self.source} is a JSON object")
+        self._warn(f"inferred from {len(found)} messages: {fields.simpleString()[7:-1]}")
         return fields
 
     # While it runs.

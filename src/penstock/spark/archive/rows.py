@@ -2,19 +2,29 @@
 
 Pure: DataFrame -> DataFrame, no reading or writing. The same shape gives the same columns in every run.
 Upstream: job.py, with the rows of the format "amqp".  Downstream: Parquet, by files.py.
-A body that is no JSON of the given schema stays in the column `body`, its JSON columns are null, and it is counted.
+A body that is not one JSON object of the given schema in UTF-8, and nothing else, stays in the column `body`, its JSON
+columns are null, and it is counted.
 Not here: what the schema is if it is to be found out (job.py:infer), where files lie (files.py).
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.schema import message_schema
@@ -129,7 +139,7 @@ def shaped(rows: DataFrame, shape: Shape, now: datetime) -> DataFrame:
     found: list[Column] = []
     unparsed = F.lit(False)
     if shape.fields is not None:
-        rows, unparsed = _parsed(rows, shape.fields)
+        rows, unparsed = parsed(rows, shape.fields)
     for name in shape.columns:
         column = F.col(name)
         if name == BODY and shape.fields is not None and not shape.keep_body:
@@ -145,15 +155,25 @@ def shaped(rows: DataFrame, shape: Shape, now: datetime) -> DataFrame:
     return rows.select(*found, unparsed.alias(UNPARSED))
 
 
-def _parsed(rows: DataFrame, fields: StructType) -> tuple[DataFrame, Column]:
+def parsed(rows: DataFrame, fields: StructType) -> tuple[DataFrame, Column]:
     """With a column _json, null where a body does not parse; and whether it does not."""
-    asked = StructType([*fields.fields, StructField(_CORRUPT, StringType())])
+    # Spark stops reading behind the end of a first value, and takes what is no UTF-8 for U+FFFD: both would be lost.
+    # So the body is read as the first of two values, of which the second is ours: it comes only if the body is one
+    # value, whole. Its name is new each time: a body that knew it could end the array itself.
+    end = f"_{uuid.uuid4().hex}"
+    item = StructType([*fields.fields, StructField(end, BooleanType())])
+    asked = StructType([StructField(end, ArrayType(item)), StructField(_CORRUPT, StringType())])
+    text = F.col(BODY).cast("string")
+    framed = F.concat(F.lit(f'{{"{end}":['), text, F.lit(f',{{"{end}":true}}]}}'))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    rows = rows.withColumn("_json", F.from_json(F.col(BODY).cast("string"), asked, options))
-    read = F.col("_json")
-    # An array, a number or a half-fitting value also comes as a row of Spark's, with the text in the last field.
-    wrong = read.isNull() | read.getField(_CORRUPT).isNotNull()
-    rows = rows.withColumn("_wrong", wrong).withColumn("_json", F.when(~F.col("_wrong"), read))
+    rows = rows.withColumn("_read", F.from_json(framed, asked, options))
+    values = F.col("_read").getField(end)
+    body, last = F.get(values, F.lit(0)), F.get(values, F.lit(1))
+    # A half-fitting value also comes as a row of Spark's, with the text in the field of corrupt records.
+    whole = F.is_valid_utf8(text) & F.col("_read").getField(_CORRUPT).isNull()
+    whole &= body.isNotNull() & last.getField(end) & (F.size(values) == 2)
+    rows = rows.withColumn("_wrong", ~F.coalesce(whole, F.lit(False)))
+    rows = rows.withColumn("_json", F.when(~F.col("_wrong"), body))
     return rows, F.col("_wrong")
 
 
