@@ -17,13 +17,14 @@ from penstock.pipeline.common import (
     MasterOption,
     MemoryOption,
     UriOption,
+    fail,
     one_line,
     say,
     warn,
 )
 from penstock.pipeline.stopping import Stopping
 
-EVERY_S = 10.0
+INTERRUPTED = "interrupted: not all that was there is archived; the next run goes on"
 
 
 def archive(
@@ -42,7 +43,9 @@ def archive(
     ] = None,
     keep_body: Annotated[bool, typer.Option(help="With --json: keep the bodies that were parsed too.")] = False,
     follow: Annotated[bool, typer.Option(help="Go on until told to stop; else end when all is archived.")] = False,
-    every: Annotated[float, typer.Option(help="With --follow: seconds between two batches.")] = EVERY_S,
+    every: Annotated[
+        float | None, typer.Option(help="With --follow: seconds between two batches; 10 by default.")
+    ] = None,
     max_rows_per_trigger: Annotated[
         int | None, typer.Option(help="Rows of one batch at most; 1000000 of a stream, 250000 of a queue.")
     ] = None,
@@ -57,6 +60,7 @@ def archive(
     """Archive a stream or a queue as Parquet, every message exactly once; started again it goes on."""
     with one_line():
         from penstock.spark.archive.job import Archive, Wanted
+        from penstock.spark.jvm import ended_by
         from penstock.spark.session import LONG_LIVED, opened
 
         stopping = Stopping()
@@ -78,11 +82,15 @@ def archive(
         )
         job = Archive(wanted, stopping.event, say, warn)
         try:
-            if not job.prepare():
-                return
-            with opened("penstock archive", master, memory, **LONG_LIVED) as spark:
-                stopping.listen()
-                spark.sparkContext.setLogLevel("OFF")  # what fails is told in a line, without Java's pages
-                job.run(spark)
+            if job.prepare():
+                with (
+                    ended_by(stopping.event),
+                    opened("penstock archive", master, memory, **LONG_LIVED) as spark,
+                ):
+                    stopping.listen()
+                    spark.sparkContext.setLogLevel("OFF")  # what fails is told in a line, without Java's pages
+                    job.run(spark)
         finally:
             job.close()
+        if not follow and not job.finished:
+            fail(INTERRUPTED)  # whoever waits for the end of the work must not take this for it

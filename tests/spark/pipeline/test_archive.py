@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +28,7 @@ from penstock.spark.archive.job import Archive, Wanted
 from penstock.spark.archive.rows import SOURCE_COLUMNS
 from penstock.spark.archive.wait import await_broker, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint
+from penstock.spark.jvm import JVM_GONE
 from penstock.spark.ledger import disk
 from tests.spark.pipeline.archiving import JobProcess, Lines, archive, fill, rows
 from tests.spark.queuework import delete, ready
@@ -139,6 +141,65 @@ def test_an_inferred_schema_is_kept_for_the_runs_that_follow(spark: SparkSession
     last = max(rows(tmp_path / "a"), key=lambda row: row["offset"])
     assert (last["id"], last["amount"], last["json_type"]) == (50, 1.5, None)
     assert b"colour" in last["body"]  # kept on request
+
+
+@pytest.mark.timeout(600)
+def test_a_schema_of_the_command_line_holds_in_the_first_run_and_in_one_that_goes_on(
+    uri: str, name: str, tmp_path: Path
+):
+    asked = ("penstock", "pipeline", "archive", "--uri", uri, "--queue", name, "--to", "a", "--master", "local[1]")
+    for start in (0, 10):
+        fill(uri, name, orders(10, start))
+        with JobProcess(tmp_path, *asked, "--json", "id long, amount double") as job:
+            assert job.process.wait(STARTS_S) == 0, job.log
+        assert f"done: 10 rows of queue {name}" in job.log
+    found = rows(tmp_path / "a")
+    assert sorted((row["id"], row["amount"], row["body"]) for row in found) == [(n, n / 2, None) for n in range(20)]
+
+
+def test_a_schema_that_is_none_is_refused_and_leaves_nothing_behind(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    fill(uri, name, orders(1), "stream")
+    for given, told in {
+        "id lang": "--json: 'id lang' is no list of names and types",
+        " ": "--json: '' names no columns",
+    }.items():
+        with pytest.raises(Complaint, match=told):
+            archive(spark, uri, tmp_path / "a", stream=name, json=given)
+    assert not (tmp_path / "a").exists()
+
+
+def follow(uri: str, queue: str, directory: Path) -> JobProcess:
+    asked = ("--uri", uri, "--queue", queue, "--to", "a", "--follow", "--every", "0.1", "--master", "local[1]")
+    return JobProcess(directory, "penstock", "pipeline", "archive", *asked)
+
+
+@pytest.mark.timeout(600)
+def test_a_signal_to_a_whole_group_ends_a_run_that_follows_in_order(uri: str, name: str, tmp_path: Path):
+    fill(uri, name, numbered(10))
+    with follow(uri, name, tmp_path) as job:
+        await_batch(job, tmp_path / "a")
+        fill(uri, name, numbered(2000, 10))
+        wait_until(lambda: committed(tmp_path / "a") > 10, STARTS_S)
+        os.killpg(job.process.pid, signal.SIGTERM)  # as systemd does: Spark's JVM gets it too
+        assert job.process.wait(LIMIT_S) == 0, job.log
+    assert "Traceback" not in job.log
+    assert f"\nstopped: {committed(tmp_path / 'a')} rows of queue {name}" in job.log
+    found = sorted(int(row["body"]) for row in rows(tmp_path / "a"))
+    assert found == list(range(committed(tmp_path / "a")))
+
+
+@pytest.mark.timeout(600)
+def test_a_jvm_that_is_killed_is_one_line(uri: str, name: str, tmp_path: Path):
+    fill(uri, name, numbered(10))
+    with follow(uri, name, tmp_path) as job:
+        await_batch(job, tmp_path / "a")
+        (jvm,) = [one for one in psutil.Process(job.process.pid).children() if "java" in one.name()]
+        jvm.kill()
+        assert job.process.wait(LIMIT_S) == 1, job.log
+    assert job.log.splitlines()[-1] == f"penstock: {JVM_GONE}"
+    assert "Traceback" not in job.log
 
 
 def test_a_run_that_follows_archives_what_comes_until_it_is_told_to_stop(
@@ -369,7 +430,7 @@ def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_
         "there is no column 'colour'": {"to": other, "stream": name, "columns": "body,colour"},
         "--partition-by: there is no column 'week'": {"to": other, "stream": name, "partition_by": "week"},
         "'headers' is a map, which makes no": {"to": other, "stream": name, "partition_by": "headers"},
-        "is no list of names and types": {"to": other, "stream": name, "json": "id lang"},
+        "there is no column 'color'": {"to": other, "stream": name, "columns": "body,color", "json": "id long"},
         "--start is for streams": {"to": other, "queue": f"{name}q", "start": "17"},
         "--start is earliest, latest, a number or JSON": {"to": other, "stream": name, "start": "17x"},
         f"{name}q at amqp://guest@127.0.0.1": {"to": other, "stream": f"{name}q"},

@@ -77,6 +77,9 @@ def table_at(path: Path) -> Path:
         ([*ARCHIVE, "--every", "nan"], "--every is above 0 and up to 86400 seconds, not nan"),
         ([*ARCHIVE, "--every", "inf"], "--every is above 0 and up to 86400 seconds, not inf"),
         ([*ARCHIVE, "--every", "0"], "--every is above 0 and up to 86400 seconds, not 0"),
+        ([*ARCHIVE, "--every", "5"], "--every means nothing without --follow: all that is there is archived at once"),
+        (["archive", "--stream", "s" * 256, "--to", "to"], "--stream: a name has 255 bytes at most, not 256"),
+        (["archive", "--queue", "ü" * 128, "--to", "to"], "--queue: a name has 255 bytes at most, not 256"),
         (
             [*ARCHIVE, "--start", "17x"],
             """--start is earliest, latest, a number or JSON as {"orders-0": 17}, not '17x'""",
@@ -116,6 +119,21 @@ def test_a_first_replay_does_not_wait_for_a_broker_that_was_never_there(tmp_path
         assert done.stderr.startswith("penstock: no broker at 127.0.0.1:")
         assert done.stderr.count("\n") == 1
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (ARCHIVE, 1, "penstock: interrupted: not all that was there is archived; the next run goes on\n"),
+        ([*ARCHIVE, "--follow"], 0, ""),
+    ],
+)
+def test_an_interrupted_job_fails_where_somebody_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, line: str
+):
+    monkeypatch.setattr(Archive, "prepare", lambda self: False)  # told to stop while it waits
+    done = run(*words)
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", line)
 
 
 def begun_archive(root: Path) -> Path:

@@ -42,8 +42,9 @@ from penstock.spark.archive.rows import (
     parsed,
     shaped,
 )
-from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_queue, look_for_stream
+from penstock.spark.archive.wait import Say, await_broker, check_name, is_away, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint, first_line, line_of
+from penstock.spark.jvm import ended_by
 from penstock.spark.offsets import PositionError, parse_position
 from penstock.spark.options import parse_options
 from penstock.spark.patience import START_S
@@ -57,6 +58,8 @@ SAMPLE_BYTES: Final = 16 * 1024 * 1024  # of them, of a queue
 SAMPLE_BODY_BYTES: Final = 256 * 1024  # longer ones are not looked at: the sample is in the driver's memory
 STREAM_ROWS: Final = 1_000_000  # of a batch: a file of some ten to hundred megabytes
 LOOK_S: Final = 0.2
+LAST_STEP_S: Final = 15.0  # for a batch whose query has ended: without Spark it has a few files to move
+EVERY_S: Final = 10.0
 EVERY_S_MAX: Final = 86_400.0  # a day; who wants a batch more seldom starts it by cron
 OF_QUERY: Final = re.compile(r"^Query \[id = .*?\] terminated with exception:| SQLSTATE: \w+")
 NO_WORDS: Final = "(no cause message)"
@@ -76,7 +79,7 @@ class Wanted:
     json: str | None = None
     keep_body: bool = False
     follow: bool = False
-    every_s: float = 10.0
+    every_s: float | None = None
     rows_max: int | None = None
     start: str = EARLIEST  # or latest, or an offset
     allow_gaps: bool = False
@@ -84,13 +87,19 @@ class Wanted:
 
 
 class Archive:
-    """One run. `prepare` needs no Spark and finds most mistakes; `run` does the work; `close` lets the directory go."""
+    """One run. `prepare` needs no Spark and finds most mistakes; `run` does the work; `close` lets the directory go.
+
+    `finished`: all that was there when it began is archived."""
 
     def __init__(self, wanted: Wanted, stop: threading.Event, say: Say, warn: Say) -> None:
         if (wanted.stream is None) == (wanted.queue is None):
             raise Complaint("name what to archive: --stream or --queue, one of them")
-        if not 0 < wanted.every_s <= EVERY_S_MAX:  # nan is outside too
+        check_name("--stream", wanted.stream)
+        check_name("--queue", wanted.queue)
+        if wanted.every_s is not None and not 0 < wanted.every_s <= EVERY_S_MAX:  # nan is outside too
             raise Complaint(f"--every is above 0 and up to {EVERY_S_MAX:.0f} seconds, not {wanted.every_s:g}")
+        if wanted.every_s is not None and not wanted.follow:
+            raise Complaint("--every means nothing without --follow: all that is there is archived at once")
         if wanted.rows_max is not None and wanted.rows_max < 1:
             raise Complaint(f"--max-rows-per-trigger is 1 or more, not {wanted.rows_max}")
         if wanted.queue is not None and wanted.start != EARLIEST:
@@ -111,7 +120,8 @@ class Archive:
         self._turn = threading.Lock()  # a batch of a query that was stopped may still be at its last step
         self._fault: Exception | None = None  # of ours, in a batch: Spark tells pages about it
         self._before = 0  # rows that were there when this run began
-        self._begun_at = 0.0
+        self._begun_at = time.monotonic()
+        self.finished = False
 
     def __repr__(self) -> str:
         return f"<Archive of {self.source} in {self._wanted.to}>"
@@ -124,32 +134,39 @@ class Archive:
     def prepare(self) -> bool:
         """Look at directory and broker. False: the job is to stop. Complaint for whatever is wrong."""
         label = self._label()
-        given = parse_fields(label.json) if label.json not in (None, INFER) else None
-        columns, places = label.columns, label.partition_by
-        if label.json != INFER:
-            self._shape = Shape(columns, places, given, label.keep_body)
-            check_places(self._shape)
-        there = self._wanted.to.exists()
-        if not there and not self._await(0):
-            return False  # before the directory is made: a mistyped name leaves none
-        files = self._files = ArchiveFiles(self._wanted.to)
-        files.check(label)
-        files.recover()
-        if files.label is not None and label.json == INFER:
-            self._shape = Shape(columns, places, files.label.body_fields(), label.keep_body)
+        if label.json is None:
+            self._take_shape(None)
+        if not self._wanted.to.exists():
+            return self._await(0)  # `run` makes it: what is mistyped leaves none
+        files = self._open()
         if files.label is None:
-            return not there or self._await(0)
+            return self._await(0)
         return self._await(None if self._wanted.follow else START_S)
 
     def run(self, spark: SparkSession) -> int:
         """Archive until all is there, or until told to stop. The number of rows this run has archived."""
+        with ended_by(self._stop):
+            if not self._stop.is_set():
+                self._run(fresh(spark))
         files = self._files
-        assert files is not None, "prepare comes first"
-        spark = fresh(spark)
+        if files is None:
+            return 0  # told to stop before there was a directory
+        took_s = time.monotonic() - self._begun_at
+        rows = files.commit.rows - self._before
+        self._say(
+            f"{'done' if self.finished else 'stopped'}: {rows} rows of {self.source} in {took_s:.1f} s"
+            f"{self._told_unparsed()}; {files.commit.rows} rows in {files.root}"
+        )
+        return rows
+
+    def _run(self, spark: SparkSession) -> None:
         if self._shape is None:
-            self._shape = Shape(*self._label_places(), self._infer(spark), self._wanted.keep_body)
-            check_places(self._shape)
+            text = self._label().json
+            assert text is not None
+            self._take_shape(self._infer(spark) if text == INFER else parse_fields(text))
+        files = self._files or self._open()
         if files.label is None:
+            assert self._shape is not None
             files.write_label(self._whole_label(self._shape))
         if self._wanted.compact:
             compact(files, self._stop)
@@ -157,29 +174,41 @@ class Archive:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         # Spark's default is an old form without a time zone, which other readers of Parquet take for another type.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        self._before, self._begun_at = files.commit.rows, time.monotonic()
+        self._begun_at = time.monotonic()
         while not self._stop.is_set():
             batch = files.commit.batch
             failure = self._watch(self._start(spark))
             if failure is None or self._stop.is_set():
                 break
             self._again_or_fail(failure, files.commit.batch > batch)
-        took_s = time.monotonic() - self._begun_at
-        rows = files.commit.rows - self._before
-        self._say(
-            f"{'stopped' if self._stop.is_set() else 'done'}: {rows} rows of {self.source} in {took_s:.1f} s"
-            f"{self._told_unparsed()}; {files.commit.rows} rows in {files.root}"
-        )
-        return rows
 
     def close(self) -> None:
-        if self._files is not None:
-            self._files.close()
+        if self._files is None:
+            return
+        # A batch may still move its files, and the next run must not begin meanwhile.
+        last = self._turn.acquire(timeout=LAST_STEP_S)
+        self._files.close()
+        if last:
+            self._turn.release()
 
     # Before it runs.
 
     def _await(self, most_s: float | None) -> bool:
         return await_broker(self._uri, self._look, self._stop, self._warn, most_s)
+
+    def _open(self) -> ArchiveFiles:
+        """The directory, locked, and made if need be."""
+        files = self._files = ArchiveFiles(self._wanted.to)
+        files.check(self._label())
+        files.recover()
+        self._before = files.commit.rows
+        if files.label is not None:
+            self._take_shape(files.label.body_fields())
+        return files
+
+    def _take_shape(self, fields: StructType | None) -> None:
+        self._shape = Shape(*self._label_places(), fields, self._wanted.keep_body)
+        check_places(self._shape)
 
     def _label_places(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         wanted = self._wanted
@@ -263,7 +292,7 @@ class Archive:
         writer = reader.load().writeStream.foreachBatch(self._put).queryName(f"archive of {self.source}")
         writer = writer.option("checkpointLocation", str(files.root.resolve() / CHECKPOINT))
         if wanted.follow:
-            return writer.trigger(processingTime=f"{round(wanted.every_s * 1000)} milliseconds").start()
+            return writer.trigger(processingTime=f"{round((wanted.every_s or EVERY_S) * 1000)} milliseconds").start()
         return writer.trigger(availableNow=True).start()
 
     def _put(self, rows: DataFrame, batch: int) -> None:
@@ -300,15 +329,15 @@ class Archive:
     def _watch(self, query: StreamingQuery) -> StreamingQueryException | None:
         """Tell how it gets on until it ends, or is to end; then why it failed, if it did."""
         told = -1
-        try:
-            while query.isActive and not self._stop.wait(LOOK_S):
-                told = self._tell(query, told)
-        finally:
-            active = query.isActive
-            if active:
-                query.stop()
+        while query.isActive and not self._stop.wait(LOOK_S):
+            told = self._tell(query, told)
+        stopped = self._stop.is_set()
+        if query.isActive:
+            query.stop()
         self._tell(query, told)
-        return None if active else query.exception()
+        failure = None if stopped else query.exception()
+        self.finished = not stopped and failure is None
+        return failure
 
     def _tell(self, query: StreamingQuery, told: int) -> int:
         """A line for each batch; of several at once, for the last. The number of the batch that was told."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -122,12 +123,10 @@ def check_places(shape: Shape) -> None:
 
 
 def parse_fields(ddl: str) -> StructType:
-    """The schema of bodies as --json gives it."""
-    from pyspark.errors import PySparkException
-
+    """The schema of bodies as --json gives it. Spark must be there: it knows the names of its types."""
     try:
         found = StructType.fromDDL(ddl)
-    except PySparkException:
+    except AnalysisException:
         raise Complaint(f"--json: {ddl!r} is no list of names and types, as 'id long, amount double'") from None
     if not isinstance(found, StructType) or not len(found):
         raise Complaint(f"--json: {ddl!r} names no columns")

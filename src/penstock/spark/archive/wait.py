@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.amqp.bounds import NAME_BYTES_MAX
 from penstock.amqp.close import PRECONDITION_FAILED
 from penstock.amqp.method import ExchangeDeclare, ExchangeDeclareOk, QueueDeclare, QueueDeclareOk
 from penstock.amqp.table import Table
@@ -27,6 +28,13 @@ from penstock.spark.patience import is_passing
 WAIT_S: Final = 1.0
 
 Say = Callable[[str], None]
+
+
+def check_name(option: str, name: str | None) -> None:
+    """Complaint for one that does not fit into a question to the broker."""
+    size = len(name.encode("utf-8", "surrogateescape")) if name is not None else 0
+    if size > NAME_BYTES_MAX:
+        raise Complaint(f"{option}: a name has {NAME_BYTES_MAX} bytes at most, not {size}")
 
 
 def await_broker(
