@@ -17,6 +17,7 @@ from penstock.pipeline.common import (
     MasterOption,
     MemoryOption,
     UriOption,
+    fail,
     one_line,
     say,
     warn,
@@ -24,6 +25,8 @@ from penstock.pipeline.common import (
 from penstock.pipeline.stopping import Stopping
 
 WINDOW = 1000
+GOES_ON = "the same command goes on"
+ANEW = "without --checkpoint it begins anew"
 
 
 def replay(
@@ -46,7 +49,9 @@ def replay(
     speed: Annotated[
         float | None, typer.Option(help="1: as recorded, 2: twice as fast; full speed if left out.")
     ] = None,
-    time: Annotated[str, typer.Option(help="With --speed: the column of recorded times.")] = "timestamp",
+    time: Annotated[
+        str | None, typer.Option(help="With --speed: the column of recorded times; timestamp by default.")
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Directory that remembers what is confirmed; the same command goes on there.")
     ] = None,
@@ -64,6 +69,7 @@ def replay(
 ) -> None:
     """Publish a table's rows to an exchange, each key in order; with --checkpoint it goes on where it ended."""
     with one_line():
+        from penstock.spark.jvm import ended_by
         from penstock.spark.replay.job import Replay, Wanted
         from penstock.spark.session import opened
 
@@ -87,14 +93,18 @@ def replay(
         )
         job = Replay(wanted, stopping.event, say, warn)
         try:
-            if not job.prepare(connect=not dry_run):
-                return
-            with opened("penstock replay", master, memory) as spark:
-                stopping.listen()
-                spark.sparkContext.setLogLevel("OFF")  # what fails is told in a line, without Java's pages
-                if dry_run:
-                    job.show(spark)
-                else:
-                    job.run(spark)
+            if job.prepare(connect=not dry_run):
+                with ended_by(stopping.event), opened("penstock replay", master, memory) as spark:
+                    stopping.listen()
+                    spark.sparkContext.setLogLevel("OFF")  # what fails is told in a line, without Java's pages
+                    if dry_run:
+                        job.show(spark)
+                    else:
+                        job.run(spark)
         finally:
             job.close()
+        if dry_run and not stopping.event.is_set():
+            return
+        if job.left != 0:  # whoever waits for the end of the work must not take this for it
+            left = f"{job.left} rows are left; " if job.left is not None else ""
+            fail(f"interrupted: {left}{ANEW if checkpoint is None else GOES_ON}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -22,13 +24,13 @@ from penstock.spark.archive.files import table_files
 from penstock.spark.complaint import Complaint, line_of
 from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.lane import TICK_S
-from penstock.spark.replay.state import ReplayState
+from penstock.spark.replay.state import PLAN, ReplayState
 from penstock.spark.replay.table import find_table, was_merged
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
 from tests.wire.live import LiveBroker
 from tests.wire.test_alarms import set_memory
-from tests.wire.waiting import wait_until
+from tests.wire.waiting import LIMIT_S, wait_until
 
 STARTS_S = 400.0  # a JVM on a machine that is very busy
 KEYS = 7
@@ -123,6 +125,51 @@ def test_a_replay_that_is_stopped_goes_on_where_it_was(spark: SparkSession, uri:
     (table / "2.parquet").write_bytes(whole)
     replay(spark, uri, table, name, checkpoint=tmp_path / "c", speed=FAST)
     assert by_key(drain(uri, name)) == expected(2000)
+
+
+@pytest.mark.timeout(600)
+def test_a_signal_to_a_whole_group_ends_a_replay_in_order_and_its_code_says_that_rows_are_left(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 2000, per_s=10)
+    declare(uri, name, name)
+    state = ReplayState(tmp_path / "c")
+    given = ("--uri", uri, "--from", str(table), "--exchange", name, "--checkpoint", "c", "--speed", "2")
+    with JobProcess(tmp_path, "penstock", "pipeline", "replay", *given, "--master", "local[2]") as job:
+        wait_until(lambda: state.confirmed() or not job.running(), STARTS_S, "the first rows")
+        os.killpg(job.process.pid, signal.SIGTERM)
+        assert job.process.wait(LIMIT_S) == 1, job.log
+    assert "Traceback" not in job.log
+    assert job.log.endswith(" rows are left; the same command goes on\n"), job.log
+    replay(spark, uri, table, name, checkpoint=tmp_path / "c", speed=FAST, lanes=2)
+    assert by_key(drain(uri, name)) == expected(2000)
+
+
+def test_a_replay_that_is_told_to_stop_before_it_knows_the_table_does_not_read_it(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 10)
+    declare(uri, name, name)
+    sleep = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
+    for number, told_before in enumerate((True, False)):
+        stop, lines = threading.Event(), Lines()
+        checkpoint = tmp_path / f"c{number}"
+        job = Replay(Wanted(uri, str(table), name, where=sleep, checkpoint=checkpoint), stop, lines, lines)
+        assert job.prepare()
+        if told_before:
+            stop.set()
+        runner = threading.Thread(target=job.run, args=(spark,), daemon=True)
+        runner.start()
+        try:
+            if not told_before:
+                wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds(), STARTS_S, "the count")
+        finally:
+            stop.set()
+            runner.join(LIMIT_S)
+        assert not runner.is_alive()
+        job.close()
+        assert (job.left, not ReplayState(checkpoint).has_begun()) == (None, True)
+        assert lines[0].startswith("stopped: 0 rows to exchange ")
 
 
 class Arrivals(threading.Thread):
@@ -269,6 +316,29 @@ def test_any_table_can_be_replayed_with_its_key_order_and_columns_named(
         kept.setdefault(row["customer"], []).append(row["at"])
         assert (message.routing_key, row["note"]) == ("all", "same")
     assert kept == {f"c{key}": list(range(key, 101, 3)) for key in range(3)}
+
+
+def test_a_checkpoint_belongs_to_its_vhost_and_an_old_one_that_does_not_say_it_goes_on(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 10)
+    declare(uri, name, name)
+    replay(spark, uri, table, name, checkpoint=tmp_path / "c")
+    plan = tmp_path / "c" / PLAN
+    written = json.loads(plan.read_text())
+
+    def again() -> Lines:
+        plan.write_text(json.dumps(written))
+        return replay(spark, uri, table, name, checkpoint=tmp_path / "c")
+
+    written["terms"]["vhost"] = "other"
+    with pytest.raises(Complaint, match="belongs to another replay: vhost other, not /; name another checkpoint"):
+        again()
+    del written["terms"]["vhost"]
+    written["begun"]["broker"] = "elsewhere:5672"
+    assert again()[0] == "going on: 10 of 10 rows are confirmed by the broker at elsewhere:5672"
+    del written["begun"]["broker"]
+    assert again()[0] == "going on: 10 of 10 rows are confirmed"
 
 
 def test_rabbitmq_gets_every_key_in_order_too(spark: SparkSession, rabbitmq: str, name: str, tmp_path: Path):

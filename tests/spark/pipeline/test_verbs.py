@@ -80,6 +80,12 @@ def table_at(path: Path) -> Path:
         ([*ARCHIVE, "--every", "5"], "--every means nothing without --follow: all that is there is archived at once"),
         (["archive", "--stream", "s" * 256, "--to", "to"], "--stream: a name has 255 bytes at most, not 256"),
         (["archive", "--queue", "ü" * 128, "--to", "to"], "--queue: a name has 255 bytes at most, not 256"),
+        ([*REPLAY[:-1], "e" * 256], "--exchange: a name has 255 bytes at most, not 256"),
+        ([*REPLAY, "--routing-key", "k" * 256], "--routing-key: a name has 255 bytes at most, not 256"),
+        (
+            [*REPLAY, "--time", "at"],
+            "--time means nothing without --speed: all is sent as fast as the broker takes it",
+        ),
         (
             [*ARCHIVE, "--start", "17x"],
             """--start is earliest, latest, a number or JSON as {"orders-0": 17}, not '17x'""",
@@ -126,12 +132,15 @@ def test_a_first_replay_does_not_wait_for_a_broker_that_was_never_there(tmp_path
     [
         (ARCHIVE, 1, "penstock: interrupted: not all that was there is archived; the next run goes on\n"),
         ([*ARCHIVE, "--follow"], 0, ""),
+        (REPLAY, 1, "penstock: interrupted: without --checkpoint it begins anew\n"),
+        ([*REPLAY, "--checkpoint", "c"], 1, "penstock: interrupted: the same command goes on\n"),
     ],
 )
 def test_an_interrupted_job_fails_where_somebody_waits_for_its_end(
     monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, line: str
 ):
-    monkeypatch.setattr(Archive, "prepare", lambda self: False)  # told to stop while it waits
+    for job in (Archive, Replay):
+        monkeypatch.setattr(job, "prepare", lambda self, connect=True: False)  # told to stop while it waits
     done = run(*words)
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", line)
 

@@ -22,16 +22,17 @@ from typing import Final, TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.client.uri import parse_uri
-from penstock.spark.archive.wait import Say, await_broker, is_away, look_for_exchange
+from penstock.spark.archive.wait import Say, await_broker, check_name, is_away, look_for_exchange
 from penstock.spark.complaint import Complaint, first_line
 from penstock.spark.encoder import ColumnError, Plan, make_plan
+from penstock.spark.jvm import JVM_GONE, ended_by, is_jvm_gone
 from penstock.spark.patience import START_S
 from penstock.spark.replay.lane import RESULT, Lane
-from penstock.spark.replay.plan import DUE, LANE, Route, check_route, default_order, laned, time_us
+from penstock.spark.replay.plan import DUE, LANE, TIME, Route, check_route, default_order, laned, time_us
 from penstock.spark.replay.state import Begun, ReplayState, Terms
 from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table, was_merged
 from penstock.spark.session import fresh
@@ -63,7 +64,7 @@ class Wanted:
     where: str | None = None
     body: str = "body"
     speed: float | None = None  # None: full
-    time: str = "timestamp"
+    time: str | None = None
     checkpoint: Path | None = None
     lanes: int | None = None
     window: int = 1000
@@ -72,7 +73,9 @@ class Wanted:
 
 
 class Replay:
-    """One run. `prepare` needs no Spark; `run` or `show` do the work; `close` lets the checkpoint go."""
+    """One run. `prepare` needs no Spark; `run` or `show` do the work; `close` lets the checkpoint go.
+
+    `left`: how many rows are not confirmed; None: nobody knows yet."""
 
     def __init__(self, wanted: Wanted, stop: threading.Event, say: Say, warn: Say) -> None:
         if wanted.speed is not None and not 0 < wanted.speed <= SPEED_MAX:  # nan is outside too
@@ -83,6 +86,10 @@ class Replay:
             raise Complaint(f"--window is 1 or more, not {wanted.window}")
         if wanted.lanes is not None and not 1 <= wanted.lanes <= LANES_MAX:
             raise Complaint(f"--lanes is 1 to {LANES_MAX}, not {wanted.lanes}")
+        if wanted.time is not None and wanted.speed is None:
+            raise Complaint("--time means nothing without --speed: all is sent as fast as the broker takes it")
+        check_name("--exchange", wanted.exchange)
+        check_name("--routing-key", wanted.routing_key)
         self._wanted = wanted
         self._uri = parse_uri(wanted.uri)
         self._stop = stop
@@ -92,6 +99,9 @@ class Replay:
         self._table: Table | None = None
         self._state: ReplayState | None = None
         self._own: Path | None = None  # without --checkpoint, until the end of this run
+        self._time = wanted.time or TIME if wanted.speed is not None else None
+        self._began_at = time.monotonic()
+        self.left: int | None = None
 
     def __repr__(self) -> str:
         return f"<Replay of {self._wanted.table} to exchange {self._wanted.exchange!r}>"
@@ -122,7 +132,18 @@ class Replay:
         table, state = self._table, self._state
         assert table is not None
         assert state is not None, "prepare comes first"
-        spark = fresh(spark)
+        already = state.confirmed()
+        with ended_by(self._stop):
+            if not self._stop.is_set():
+                self._run(fresh(spark), table, state)
+        sent, took_s = state.confirmed() - already, time.monotonic() - self._began_at
+        self._say(
+            f"{'done' if self.left == 0 else 'stopped'}: {sent} rows to exchange {self._wanted.exchange!r} in "
+            f"{took_s:.1f} s" + (f", {self.left} left" if self.left else "")
+        )
+        return sent
+
+    def _run(self, spark: SparkSession, table: Table, state: ReplayState) -> None:
         if spark.conf.get("spark.speculation", "false") == "true":
             raise Complaint("a replay needs spark.speculation=false: two attempts of a lane would publish twice")
         terms = self._terms(table, self._order(read_table(spark, table)))
@@ -130,13 +151,24 @@ class Replay:
         if begun is None:
             begun = self._steady(lambda found: self._begin(spark, found, read_table(spark, found), terms))
             state.begin(terms, begun)
+        self.left = begun.rows - state.confirmed()
+        try:
+            self._go_on(spark, terms, begun, state)
+        finally:
+            self.left = begun.rows - state.confirmed()
+        if self.left and not self._stop.is_set():
+            raise Complaint(f"{self.left} rows did not come: {table.name} has changed since the replay began")
+
+    def _go_on(self, spark: SparkSession, terms: Terms, begun: Begun, state: ReplayState) -> None:
         already = state.confirmed()
         if already:
-            self._warn(f"going on: {already} of {begun.rows} rows are confirmed")
+            moved = begun.broker is not None and begun.broker != self._uri.address
+            at = f" by the broker at {begun.broker}" if moved else ""
+            self._warn(f"going on: {already} of {begun.rows} rows are confirmed{at}")
         if 0 < already < begun.rows:
             self._check_rows(spark, begun)
         self._check_slots(spark, begun)
-        began_at = time.monotonic()
+        self._began_at = time.monotonic()
         while state.confirmed() < begun.rows and not self._stop.is_set():
             before, table = state.confirmed(), find_table(self._wanted.table)
             rows = self._filtered(read_pinned(spark, table, begun.files, begun.last))
@@ -144,16 +176,6 @@ class Replay:
             if failure is None or self._stop.is_set():
                 break
             self._again_or_fail(failure, was_merged(table) or state.confirmed() > before)
-        done = state.confirmed()
-        took_s = time.monotonic() - began_at
-        left = begun.rows - done
-        if left and not self._stop.is_set():
-            raise Complaint(f"{left} rows did not come: {table.name} has changed since the replay began")
-        self._say(
-            f"{'done' if not left else 'stopped'}: {done - already} rows to exchange {self._wanted.exchange!r} in "
-            f"{took_s:.1f} s" + (f", {left} left" if left else "")
-        )
-        return done - already
 
     def show(self, spark: SparkSession) -> None:
         """What would be sent, and nothing of it."""
@@ -196,7 +218,6 @@ class Replay:
 
     def _terms(self, table: Table, order: tuple[str, ...]) -> Terms:
         wanted = self._wanted
-        when = wanted.time if wanted.speed is not None else None
         return Terms(
             table.name,
             wanted.where,
@@ -206,7 +227,8 @@ class Replay:
             order,
             wanted.body,
             wanted.deduplicate,
-            when,
+            self._time,
+            self._uri.vhost,
         )
 
     def _filtered(self, rows: DataFrame) -> DataFrame:
@@ -219,13 +241,14 @@ class Replay:
 
     def _begin(self, spark: SparkSession, table: Table, rows: DataFrame, terms: Terms) -> Begun:
         """Look at the table once: how many rows, and from when to when."""
-        files, ends = pinned(table, rows)
-        begun = Begun(uuid.uuid4().hex, self._wanted.lanes or 1, 0, files, ends, None, None)
+        collected = partial(self._collected, spark)
+        files, ends = pinned(table, rows, collected)
+        begun = Begun(uuid.uuid4().hex, self._wanted.lanes or 1, 0, files, ends, None, None, self._uri.address)
         check_route(rows.schema, self._route(table, terms.order, begun))
         wanted = [F.count(F.lit(1))]
         if terms.time is not None:
             wanted += [F.min(time_us(terms.time)), F.max(time_us(terms.time))]
-        found = self._filtered(rows).agg(*wanted).collect()[0]
+        found = collected(self._filtered(rows).agg(*wanted))[0]
         first, last = (found[1], found[2]) if terms.time is not None else (None, None)
         if terms.time is not None and first is None and found[0]:
             raise Complaint(f"--speed: no row has a time in the column {terms.time!r}; name another with --time")
@@ -235,7 +258,6 @@ class Replay:
 
     def _route(self, table: Table, order: tuple[str, ...], begun: Begun, lanes: int | None = None) -> Route:
         wanted = self._wanted
-        when = wanted.time if wanted.speed is not None else None
         exact = table.exact and order == ("offset", "partition")
         return Route(
             wanted.key,
@@ -243,7 +265,7 @@ class Replay:
             wanted.body,
             wanted.routing_key,
             self._uri.user,
-            when,
+            self._time,
             lanes or begun.lanes,
             table.names,
             exact,
@@ -251,14 +273,30 @@ class Replay:
 
     def _check_rows(self, spark: SparkSession, begun: Begun) -> None:
         """What a lane has confirmed is a number of rows: with rows that came or went it would mean others."""
-        there = self._steady(
-            lambda table: self._filtered(read_pinned(spark, table, begun.files, begun.last)).count(),
+        count = F.count(F.lit(1))
+        (found,) = self._steady(
+            lambda table: self._collected(
+                spark, self._filtered(read_pinned(spark, table, begun.files, begun.last)).agg(count)
+            )
         )
+        there = found[0]
         if there != begun.rows:
             raise Complaint(
                 f"{self._wanted.table} has {there} of the {begun.rows} rows that it had when the replay began, so "
                 "nobody can say what is left of it"
             )
+
+    def _collected(self, spark: SparkSession, found: DataFrame) -> list[Row]:
+        """What Spark finds, unless the job is told to stop meanwhile: all of the table may have to be read for it."""
+        job = _Job(spark, found, uuid.uuid4().hex)
+        job.start()
+        while not job.done.wait(LOOK_S):
+            if self._stop.is_set():
+                job.cancel()
+                raise InterruptedError("the replay is being stopped")
+        if job.error is not None:
+            raise job.error
+        return job.rows
 
     def _steady(self, ask: Callable[[Table], T]) -> T:
         """What is found in the table; asked again where an archive's files were merged meanwhile."""
@@ -267,7 +305,7 @@ class Replay:
             try:
                 return ask(table)
             except (PySparkException, Py4JError):
-                if not was_merged(table):
+                if is_jvm_gone() or not was_merged(table):
                     raise
 
     def _check_slots(self, spark: SparkSession, begun: Begun) -> None:
@@ -339,6 +377,8 @@ class Replay:
         self._say(f"{confirmed} of {begun.rows} rows, {rate:.0f} rows/s, {left} left")
 
     def _again_or_fail(self, failure: Exception, got_on: bool) -> None:
+        if is_jvm_gone():
+            raise Complaint(JVM_GONE) from None
         text = first_line(str(failure))
         if not got_on and not is_away(self._uri):
             raise Complaint(text) from None
@@ -349,11 +389,12 @@ class Replay:
 class _Job:
     """A job of Spark in a thread of its own, so that signals and progress have the main one."""
 
-    def __init__(self, spark: SparkSession, lanes: DataFrame, group: str) -> None:
+    def __init__(self, spark: SparkSession, frame: DataFrame, group: str) -> None:
         self._context = spark.sparkContext
-        self._lanes = lanes
+        self._frame = frame
         self._group = f"replay-{group}"
         self.done = threading.Event()
+        self.rows: list[Row] = []  # of a lane one; of what is looked up, a few
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
 
@@ -366,7 +407,7 @@ class _Job:
     def _run(self) -> None:
         try:
             self._context.setJobGroup(self._group, "penstock replay", interruptOnCancel=True)
-            self._lanes.collect()  # a row for each lane
+            self.rows = self._frame.collect()
         except Exception as error:
             self.error = error
         finally:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ WORDS: Final = {
     "body": "--body",
     "deduplicate": "--deduplicate",
     "time": "recorded time by",
+    "vhost": "vhost",
 }
 
 
@@ -59,6 +60,7 @@ class Terms:
     body: str
     deduplicate: bool
     time: str | None  # the column of recorded times; None: full speed. It is a part of the order
+    vhost: str | None = None  # None: of a checkpoint that was made before it was written down
 
     def differs(self, other: Terms) -> str | None:
         return difference(self, other, WORDS, {"": "''"})
@@ -77,6 +79,7 @@ class Begun:
     last: tuple[tuple[int, int], ...]
     first_us: int | None  # the first and the last recorded time
     last_us: int | None
+    broker: str | None = None  # its address then; it may change, but the messages must be at the new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,8 @@ class ReplayState:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise Complaint(f"{path} cannot be read: {error}") from None
+        if theirs.vhost is None:
+            theirs = replace(theirs, vhost=terms.vhost)
         other = theirs.differs(terms)
         if other is not None:
             raise Complaint(f"{self.root} belongs to another replay: {other}; name another checkpoint")

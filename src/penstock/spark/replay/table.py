@@ -7,12 +7,13 @@ Upstream: job.py.  Not here: what becomes of the rows (plan.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -73,10 +74,12 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
     return reader.parquet(*(str(table.root / name) for name in table.files))
 
 
-def pinned(table: Table, rows: DataFrame) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+def pinned(
+    table: Table, rows: DataFrame, collected: Callable[[DataFrame], list[Row]]
+) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
     """By what a later run knows which rows are in it now: files, or an archive's last offsets by partition."""
     if table.exact:
-        found = rows.groupBy("partition").agg(F.max("offset")).collect()
+        found = collected(rows.groupBy("partition").agg(F.max("offset")))
         return (), tuple(sorted((int(one[0]), int(one[1])) for one in found))
     return tuple(sorted(rows.inputFiles())) if table.root is None else table.files, ()
 
