@@ -318,6 +318,25 @@ def test_any_table_can_be_replayed_with_its_key_order_and_columns_named(
     assert kept == {f"c{key}": list(range(key, 101, 3)) for key in range(3)}
 
 
+def test_columns_with_a_dot_in_their_names_are_replayed_too(spark: SparkSession, uri: str, name: str, tmp_path: Path):
+    bodies = [json.dumps({"a.b": str(n % 3), "c`d": n}, separators=(",", ":")).encode() for n in range(30)]
+    fill(uri, name, bodies, "stream")
+    declare(uri, f"{name}b", f"{name}x")
+    archive(spark, uri, tmp_path / "a", stream=name, json="infer")
+    replay(spark, uri, tmp_path / "a", f"{name}x", key="a.b", order_by="c`d", lanes=2)
+    assert sorted(message.body for message in drain(uri, f"{name}b")) == sorted(bodies)
+    replay(spark, uri, tmp_path / "a", f"{name}x", body="json", key="a.b")
+    found = [json.loads(message.body) for message in drain(uri, f"{name}b")]
+    assert sorted(found, key=lambda one: one["c`d"]) == [json.loads(body) for body in bodies]
+    lines = Lines()
+    asked = Wanted(uri, str(tmp_path / "a"), name, key="a.b", order_by="c`d,a.b", body="a.b")
+    job = Replay(asked, threading.Event(), lines, lines)
+    assert job.prepare(connect=False)
+    job.show(spark)
+    assert ", 3 keys in" in lines[0]
+    assert lines[2] == f"  {name!r} 1 bytes '1'"
+
+
 def test_a_checkpoint_belongs_to_its_vhost_and_an_old_one_that_does_not_say_it_goes_on(
     spark: SparkSession, uri: str, name: str, tmp_path: Path
 ):

@@ -32,7 +32,7 @@ from penstock.spark.encoder import ColumnError, Plan, make_plan
 from penstock.spark.jvm import JVM_GONE, ended_by, is_jvm_gone
 from penstock.spark.patience import START_S
 from penstock.spark.replay.lane import RESULT, Lane
-from penstock.spark.replay.plan import DUE, LANE, TIME, Route, check_route, default_order, laned, time_us
+from penstock.spark.replay.plan import DUE, LANE, TIME, Route, check_route, column, default_order, laned, time_us
 from penstock.spark.replay.state import Begun, ReplayState, Terms
 from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table, was_merged
 from penstock.spark.session import fresh
@@ -189,13 +189,13 @@ class Replay:
         route = self._route(table, order, begun)
         messages = laned(rows, route, begun.first_us)
         self._plan(messages)
-        keys = rows.select(F.count_distinct(self._wanted.key)).collect()[0][0]
+        keys = rows.select(F.count_distinct(column(self._wanted.key))).collect()[0][0]
         self._say(
             f"{begun.rows} rows of {table.name} ({len(table.files)} files) would go to exchange "
             f"{self._wanted.exchange!r} at {self._uri}, {keys} keys in {begun.lanes} lanes, "
             f"by {','.join(order)}, {self._told_span(begun)}"
         )
-        shown = rows.orderBy(*order).limit(SHOWN)
+        shown = rows.orderBy(*map(column, order)).limit(SHOWN)
         one = laned(shown, self._route(table, order, begun, lanes=1), begun.first_us)
         key = F.col("routing_key") if self._wanted.routing_key is None else F.lit(self._wanted.routing_key)
         for row in one.select(key, F.length("body"), F.substring(F.col("body").cast("string"), 1, 60)).collect():

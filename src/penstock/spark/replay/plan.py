@@ -80,9 +80,14 @@ def check_route(schema: StructType, route: Route) -> None:
         raise Complaint("the table has no column routing_key: give the routing key with --routing-key")
 
 
-def time_us(column: str) -> Column:
+def column(name: str) -> Column:
+    """The column of this name, whatever is in it: a dot would else mean a field of a structure."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def time_us(name: str) -> Column:
     """A timestamp in microseconds since 1970."""
-    return F.unix_micros(F.col(column).cast("timestamp"))
+    return F.unix_micros(column(name).cast("timestamp"))
 
 
 def laned(table: DataFrame, route: Route, first_us: int | None) -> DataFrame:
@@ -94,13 +99,13 @@ def laned(table: DataFrame, route: Route, first_us: int | None) -> DataFrame:
     for name in names:
         if name in KNOWN and name not in DROPPED and not (name == "routing_key" and route.routing_key is not None):
             found.append(_property(name, route).alias(name))
-    lane = F.pmod(F.hash(route.key), F.lit(route.lanes)).cast("int")
-    order = [F.col(name).alias(f"_order{number}") for number, name in enumerate(route.order)]
+    lane = F.pmod(F.hash(column(route.key)), F.lit(route.lanes)).cast("int")
+    order = [column(name).alias(f"_order{number}") for number, name in enumerate(route.order)]
     sorts = [f"_order{number}" for number in range(len(route.order))]
-    tie = [] if route.exact else [F.xxhash64(F.to_json(F.struct(*map(F.col, names)))).alias(TIE)]
+    tie = [] if route.exact else [F.xxhash64(F.to_json(F.struct(*map(column, names)))).alias(TIE)]
     sorts += [] if route.exact else [TIE]
     due = time_us(route.time) if route.time is not None else F.lit(None).cast("long")
-    rows = table.select(*found, *order, *tie, F.col(route.key).alias(KEY), due.alias(DUE), lane.alias(LANE))
+    rows = table.select(*found, *order, *tie, column(route.key).alias(KEY), due.alias(DUE), lane.alias(LANE))
     # By the key and so many: the partition that Spark chooses is pmod(hash(key)) too, so one lane is one partition.
     rows = rows.repartition(route.lanes, KEY)
     if route.time is not None:
@@ -109,28 +114,27 @@ def laned(table: DataFrame, route: Route, first_us: int | None) -> DataFrame:
         rows = rows.withColumn(DUE, latest)
         sorts = [DUE, *sorts]
     rows = rows.sortWithinPartitions(*sorts)
-    return rows.select(*(column for column in rows.columns if column in KNOWN), DUE, LANE)
+    return rows.select(*(name for name in rows.columns if name in KNOWN), DUE, LANE)
 
 
 def _body(schema: StructType, route: Route) -> Column:
     names = schema.fieldNames()
     if route.body == JSON_BODY and JSON_BODY not in names:
         taken = {*KNOWN, *READ_ONLY}
-        own = [F.col(name) for name in names if name not in taken]
+        own = [column(name) for name in names if name not in taken]
         if not own:
             raise Complaint("--body json: the table has no columns but a message's own")
         return F.to_json(F.struct(*own)).cast("binary")
-    body = F.col(route.body).cast("binary")
+    body = column(route.body).cast("binary")
     if route.body in BODY_NAMES and route.names:
         # An archive has no body where it has its fields: made anew of them, with the names they had.
-        return F.coalesce(body, F.to_json(F.struct(*(F.col(c).alias(f) for f, c in route.names))).cast("binary"))
+        return F.coalesce(body, F.to_json(F.struct(*(column(c).alias(f) for f, c in route.names))).cast("binary"))
     return body
 
 
 def _property(name: str, route: Route) -> Column:
-    column = F.col(name)
     if name == "user_id":
-        return F.when(column == route.user, column)  # a broker refuses any other than the connection's
+        return F.when(column(name) == route.user, column(name))  # a broker refuses any other than the connection's
     if name == "delivery_mode":
-        return F.coalesce(column, F.lit(TRANSIENT))  # it had none; the sink's default is another
-    return column
+        return F.coalesce(column(name), F.lit(TRANSIENT))  # it had none; the sink's default is another
+    return column(name)
