@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from penstock.spark.archive.files import table_files
 from penstock.spark.complaint import Complaint, line_of
 from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.lane import TICK_S
-from penstock.spark.replay.state import PLAN, ReplayState
+from penstock.spark.replay.state import PLAN, Mark, ReplayState
 from penstock.spark.replay.table import find_table, was_merged
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
@@ -212,6 +213,72 @@ def test_at_recorded_speed_a_replay_takes_as_long_as_the_recording(
     assert by_key(drain(uri, name)) == expected(31)
 
 
+def test_at_recorded_speed_a_replay_that_goes_on_counts_from_the_last_row_that_was_sent(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    # What is sent already took twenty hours to record, what is left a second.
+    at_us = [
+        number * 3_600_000_000 if number < 20 else 19 * 3_600_000_000 + (number - 19) * 100_000 for number in range(30)
+    ]
+    rows = {
+        "body": [b"%d" % number for number in range(30)],
+        "routing_key": ["k"] * 30,
+        "timestamp": pa.array([START_S * 1_000_000 + us for us in at_us], pa.timestamp("us", "UTC")),
+        "offset": pa.array(range(30), pa.int64()),
+    }
+    table = tmp_path / "table"
+    table.mkdir()
+    pq.write_table(pa.table(rows), table / "x.parquet")
+    declare(uri, name, name)
+    wanted = Wanted(uri, str(table), name, checkpoint=tmp_path / "c", speed=FAST, lanes=1, deduplicate=False)
+    stop, lines = threading.Event(), Lines()
+    job = Replay(wanted, stop, lines, lines)
+    assert job.prepare()
+    job.run(spark)
+    job.close()
+    assert len(drain(uri, name)) == 30
+    # As if that run had ended in the middle.
+    ReplayState(tmp_path / "c").put_mark(0, Mark(20, START_S * 1_000_000 + at_us[19]))
+    job = Replay(replace(wanted, speed=1.0), stop, lines, lines)
+    assert job.prepare()
+    arrivals = Arrivals(uri, name)
+    arrivals.start()
+    runner = threading.Thread(target=job.run, args=(spark,))
+    runner.start()
+    try:
+        wait_until(lambda: len(arrivals.came) == 10, what="what was left, long before twenty hours are over")
+    finally:
+        stop.set()
+        runner.join()
+        job.close()
+        arrivals.halt.set()
+        arrivals.join()
+    (clock,) = (tmp_path / "c").glob("clock-*.json")
+    started_s = float(clock.read_text())
+    early = [n for n, at_s in arrivals.came.items() if at_s < started_s + (n - 19) / 10 - TICK_S]
+    assert sorted(arrivals.came) == list(range(20, 30))
+    assert not early, (started_s, arrivals.came)
+
+
+def test_a_recorded_clock_that_went_back_puts_no_row_in_front_of_an_earlier_one_of_its_key(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    # Of ten rows of a key the last three have times from before the first.
+    at_us = [(START_S + number // KEYS - (20 if number // KEYS % 10 > 6 else 0)) * 1_000_000 for number in range(210)]
+    rows = {
+        "body": [b"%d" % number for number in range(210)],
+        "routing_key": [f"key.{number % KEYS}" for number in range(210)],
+        "timestamp": pa.array(at_us, pa.timestamp("us", "UTC")),
+        "offset": pa.array(range(210), pa.int64()),
+    }
+    table = tmp_path / "table"
+    table.mkdir()
+    pq.write_table(pa.table(rows), table / "x.parquet")
+    declare(uri, name, name)
+    replay(spark, uri, table, name, speed=FAST, lanes=2)
+    assert by_key(drain(uri, name)) == expected(210)
+
+
 def test_a_replay_to_a_broker_under_a_memory_alarm_waits_and_goes_on(
     spark: SparkSession, live: LiveBroker, tmp_path: Path
 ):
@@ -318,6 +385,26 @@ def test_any_table_can_be_replayed_with_its_key_order_and_columns_named(
     assert kept == {f"c{key}": list(range(key, 101, 3)) for key in range(3)}
 
 
+def test_a_table_of_the_catalog_can_be_replayed_and_is_refused_when_it_has_changed(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 100)
+    declare(uri, name, name)
+    spark.sql(f"CREATE TABLE catalogued_{name} USING parquet LOCATION '{table}'")
+    try:
+        given = {"checkpoint": tmp_path / "c", "speed": FAST, "lanes": 2}
+        replay(spark, uri, Path(f"catalogued_{name}"), name, **given)
+        assert by_key(drain(uri, name)) == expected(100)
+        assert replay(spark, uri, Path(f"catalogued_{name}"), name, **given)[-1].startswith("done: 0 rows")
+        pq.write_table(pq.read_table(table / "2.parquet"), table / "3.parquet")
+        spark.catalog.refreshTable(f"catalogued_{name}")
+        ReplayState(tmp_path / "c").put_mark(0, Mark(1, 0))
+        with pytest.raises(Complaint, match=f"catalogued_{name} has changed since the replay began"):
+            replay(spark, uri, Path(f"catalogued_{name}"), name, **given)
+    finally:
+        spark.sql(f"DROP TABLE catalogued_{name}")
+
+
 def test_columns_with_a_dot_in_their_names_are_replayed_too(spark: SparkSession, uri: str, name: str, tmp_path: Path):
     bodies = [json.dumps({"a.b": str(n % 3), "c`d": n}, separators=(",", ":")).encode() for n in range(30)]
     fill(uri, name, bodies, "stream")
@@ -335,6 +422,18 @@ def test_columns_with_a_dot_in_their_names_are_replayed_too(spark: SparkSession,
     job.show(spark)
     assert ", 3 keys in" in lines[0]
     assert lines[2] == f"  {name!r} 1 bytes '1'"
+
+
+def test_an_empty_routing_key_that_named_a_directory_is_empty_again(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    for number, directory in enumerate(("__HIVE_DEFAULT_PARTITION__", "a%2Fb")):  # as Spark writes them
+        path = tmp_path / "t" / f"routing_key={directory}"
+        path.mkdir(parents=True)
+        pq.write_table(pa.table({"body": [b"%d" % number], "offset": [number]}), path / "x.parquet")
+    declare(uri, name, name)
+    replay(spark, uri, tmp_path / "t", name)
+    assert by_key(drain(uri, name)) == {"": [0], "a/b": [1]}
 
 
 def test_a_checkpoint_belongs_to_its_vhost_and_an_old_one_that_does_not_say_it_goes_on(
