@@ -151,6 +151,7 @@ class Archive:
         files = self._files
         if files is None:
             return 0  # told to stop before there was a directory
+        self._await_last_step()
         took_s = time.monotonic() - self._begun_at
         rows = files.commit.rows - self._before
         self._say(
@@ -183,12 +184,13 @@ class Archive:
             self._again_or_fail(failure, files.commit.batch > batch)
 
     def close(self) -> None:
-        if self._files is None:
-            return
-        # A batch may still move its files, and the next run must not begin meanwhile.
-        last = self._turn.acquire(timeout=LAST_STEP_S)
-        self._files.close()
-        if last:
+        if self._files is not None:
+            self._await_last_step()
+            self._files.close()
+
+    def _await_last_step(self) -> None:
+        """A batch whose query has ended may still move its files: it counts, and the next run must not meet it."""
+        if self._turn.acquire(timeout=LAST_STEP_S):
             self._turn.release()
 
     # Before it runs.
