@@ -42,11 +42,11 @@ from penstock.amqp.method import (
     encode_method,
 )
 from penstock.amqp.table import Table
+from penstock.client.error import PASSING_CODES, reason_of
 from penstock.client.error import ClientError as ClientError
 from penstock.client.error import Closed as Closed
 from penstock.client.error import LoginRefused as LoginRefused
 from penstock.client.error import Unreachable as Unreachable
-from penstock.client.error import reason_of
 from penstock.client.inbox import Inbox
 from penstock.client.uri import Tls, Uri
 
@@ -106,6 +106,7 @@ class Connection:
             sock = socket.create_connection((uri.host, uri.port), timeout_s)
         except OSError as error:
             raise Unreachable(f"no broker at {uri.address}: {reason_of(error)}") from None
+        connection: Connection | None = None
         try:
             _tune(sock)
             if uri.tls is not None:
@@ -116,7 +117,7 @@ class Connection:
             connection._handshake()
         except Closed as error:
             sock.close()
-            if uri.tls is None or error.code:
+            if uri.tls is None or error.code or (connection is not None and connection.server_properties):
                 raise
             raise Closed(f"{error}; over TLS it may want a certificate, or another one, of its client") from None
         except BaseException:
@@ -251,14 +252,20 @@ class Connection:
         try:
             tune = self._expect(ConnectionTune, 0)
         except Closed as error:
-            raise LoginRefused(f"{self.uri.address} refused the login of {self.uri.user!r}: {error}") from None
+            raise self._refused(f"the login of {self.uri.user!r}", error) from None
         self.frame_max = self.inbox.frame_max = _lesser(tune.frame_max, FRAME_MAX_BYTES)
         self.channel_max = _lesser(tune.channel_max, CHANNEL_MAX)
         self.send_method(ConnectionTuneOk(self.channel_max, self.frame_max, 0), 0)
         try:
             self.call(ConnectionOpen(self.uri.vhost), ConnectionOpenOk)
         except Closed as error:
-            raise LoginRefused(f"{self.uri.address} refused the vhost {self.uri.vhost!r}: {error}") from None
+            raise self._refused(f"the vhost {self.uri.vhost!r}", error) from None
+
+    def _refused(self, what: str, error: Closed) -> ClientError:
+        """A broker that refuses says so, with a code. One that dies or stops just then has refused nobody."""
+        if error.code in PASSING_CODES:
+            return Closed(f"{error}, when it was asked for {what}", error.code)
+        return LoginRefused(f"{self.uri.address} refused {what}: {error}")
 
     def _expect(self, reply: type[M], channel: int) -> M:
         method = self.read_method(channel)

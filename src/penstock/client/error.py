@@ -3,6 +3,12 @@
 Raised by the other modules of this package; connection.py hands on the four that it raises.
 """
 
+from typing import Final
+
+# The broker's own words for "not now": shutting down, an internal error, a leader that is being elected. 0 is no word
+# at all: the connection broke.
+PASSING_CODES: Final = frozenset({0, 320, 541})
+
 
 class ClientError(Exception):
     """Something about the broker that the caller's user must hear; the text is one line."""

@@ -11,7 +11,7 @@ import logging
 import time
 from typing import Final
 
-from penstock.client.error import ClientError, Closed, Unreachable
+from penstock.client.error import PASSING_CODES, ClientError, Closed, Unreachable
 
 OUTAGE_S: Final = 60.0  # a restart with recovery takes seconds; a minute is an outage that someone must see
 # Of a run that ends by itself, as one from cron: for so long a broker may be away at its start. Then someone must see
@@ -19,8 +19,6 @@ OUTAGE_S: Final = 60.0  # a restart with recovery takes seconds; a minute is an 
 START_S: Final = 300.0
 FIRST_WAIT_S: Final = 0.1
 WAIT_S_MAX: Final = 3.0
-# The broker's own words for "not now": shutting down, an internal error, a leader that is being elected.
-PASSING_CODES: Final = frozenset({0, 320, 541})
 
 log = logging.getLogger("penstock.spark")
 
