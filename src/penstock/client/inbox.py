@@ -54,13 +54,14 @@ class Inbox:
         self._pieces.append(data)
         self._pieces_bytes += len(data)
         if len(self.buffer) - self.at + self._pieces_bytes >= self.need:
-            self.buffer = b"".join((self.buffer[self.at :], *self._pieces))
-            self.at = self._pieces_bytes = 0
-            self._pieces.clear()
+            self.buffer = self.take_all()
         return len(data)
 
     def ready(self) -> bool:
         """Whether as much is there as was missing last."""
+        # Who has cut a frame out of the buffer may need less now than when the pieces came: they may be enough.
+        if self._pieces and len(self.buffer) - self.at + self._pieces_bytes >= self.need:
+            self.buffer = self.take_all()
         return len(self.buffer) - self.at >= self.need
 
     def next_frame(self) -> tuple[int, int, bytes] | None:

@@ -117,6 +117,16 @@ def test_a_read_brings_no_more_than_its_limit_and_the_rest_comes_next(limit: int
     assert max(map(len, reads)) == limit
 
 
+def test_what_comes_behind_a_limit_is_there_for_the_next_read_though_a_longer_frame_came_in_part_before() -> None:
+    first, second = delivery(1, b"one", key="k" * 200), delivery(2, b"two", key="k")
+    socket = ScriptedSocket()
+    consumer = consumer_on(socket)
+    socket.pieces.append(first[:60])
+    assert not consumer.read(1, 0)
+    socket.pieces += [first[60:], second]  # the read that is full with the first looks at the socket once more
+    assert [got.bodies for got in read_all(consumer, 1)] == [[b"one"], [b"two"]]
+
+
 def test_a_read_stops_once_its_bytes_are_reached() -> None:
     socket = ScriptedSocket([b"".join(delivery(tag, b"x" * 100) for tag in range(1, 11))])
     assert [len(got) for got in read_all(consumer_on(socket), bytes_max=250)] == [3, 3, 3, 1]
