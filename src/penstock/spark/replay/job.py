@@ -29,7 +29,7 @@ from penstock.client.uri import parse_uri
 from penstock.spark.archive.wait import Say, await_broker, check_name, is_away, look_for_exchange
 from penstock.spark.complaint import Complaint, first_line
 from penstock.spark.encoder import ColumnError, Plan, make_plan
-from penstock.spark.jvm import JVM_GONE, ended_by, is_jvm_gone
+from penstock.spark.jvm import JVM_GONE, ended_by, is_cut_off
 from penstock.spark.patience import START_S
 from penstock.spark.replay.lane import RESULT, Lane
 from penstock.spark.replay.plan import DUE, LANE, TIME, Route, check_route, column, default_order, laned, time_us
@@ -304,8 +304,8 @@ class Replay:
             table = find_table(self._wanted.table)
             try:
                 return ask(table)
-            except (PySparkException, Py4JError):
-                if is_jvm_gone() or not was_merged(table):
+            except (PySparkException, Py4JError) as error:
+                if is_cut_off(error) or not was_merged(table):
                     raise
 
     def _check_slots(self, spark: SparkSession, begun: Begun) -> None:
@@ -377,7 +377,7 @@ class Replay:
         self._say(f"{confirmed} of {begun.rows} rows, {rate:.0f} rows/s, {left} left")
 
     def _again_or_fail(self, failure: Exception, got_on: bool) -> None:
-        if is_jvm_gone():
+        if is_cut_off(failure):
             raise Complaint(JVM_GONE) from None
         text = first_line(str(failure))
         if not got_on and not is_away(self._uri):
