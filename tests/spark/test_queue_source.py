@@ -79,6 +79,12 @@ def runner() -> psutil.Process:
     return max(filter(is_runner, children), key=lambda process: process.create_time())
 
 
+def taken(query: StreamingQuery) -> int:
+    """Rows so far, of a query that goes on."""
+    assert query.isActive, f"the query has ended: {query.exception()}"
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
 def test_a_query_whose_source_or_broker_is_killed_goes_on_from_its_checkpoint_and_has_every_row_once(
     spark: SparkSession, serve_process: Callable[..., ServeProcess], tmp_path: Path
 ):
@@ -87,12 +93,12 @@ def test_a_query_whose_source_or_broker_is_killed_goes_on_from_its_checkpoint_an
     publish(broker.uri, "orders", range(3000))
     frame = source(spark, broker.uri, "orders", tmp_path / "spool", maxRecordsPerTrigger="500")
     query = to_parquet(frame, tmp_path).start()
-    wait_until(lambda: sum(progress.numInputRows for progress in query.recentProgress) >= 500, 200)
+    wait_until(lambda: taken(query) >= 500, 200)
     runner().kill()
     wait_until(lambda: not query.isActive, 200)
 
     query = to_parquet(frame, tmp_path).start()
-    wait_until(lambda: sum(progress.numInputRows for progress in query.recentProgress) >= 500, 200)
+    wait_until(lambda: taken(query) >= 500, 200)
     broker.kill()
     again = serve_process("--listen", f"127.0.0.1:{broker.port}", "--data", str(broker.data))
     publish(again.uri, "orders", range(3000, 4000))
