@@ -61,6 +61,7 @@ class EventStream:
         "_resources_ns",
         "_store",
         "_stream",
+        "_turn",
         "_vault",
         "events",
         "watch",
@@ -83,6 +84,7 @@ class EventStream:
         vault.store.journal.take_syncs()  # those of the start
         self._resources_ns = -RESOURCES_NS  # when they were last told of
         self._deserted_ns = -DESERTED_NS  # when saturated queues were that nobody waits for
+        self._turn = 0  # which of those that come first are next, when there is not room for all
         self._appends = 0  # since syncs were last counted
         self._own = 0  # messages that are events, so far
         self._others = vault.store.received  # messages of others that the store had taken when it last synced
@@ -166,15 +168,23 @@ class EventStream:
         """A sample of each, as far as there is room; those that are blocked come first, then those that wait."""
         events, activity = self.events, self._broker.activity
         room = events.room(SAMPLE)
+        first = len(activity.blocking)
         if activity.saturated:
             deserted = now_ns - self._deserted_ns >= DESERTED_NS
             if deserted:
                 self._deserted_ns = now_ns
-            found = waiting(activity.saturated, room, deserted)
-            active = list(activity.blocking | found | dict.fromkeys(active))
+            held_up = activity.blocking | waiting(activity.saturated, room, deserted)
+            first = len(held_up)
+            active = list(held_up | dict.fromkeys(active))
+        count = len(active)
+        if first > room:
+            # In turns: who reads the events takes a stage that is silent for a minute for gone, and its block for over.
+            begin = self._turn if self._turn < first else 0
+            self._turn = (begin + room) % first
+            active = [*active[begin:first], *active[:begin]]
         for stage in active[:room]:
             events.put(SAMPLE, now_ns, sample(stage, now_ns))
-        events.drop(SAMPLE, len(active) - room)
+        events.drop(SAMPLE, count - room)
 
     def _tell_syncs(self, now_ns: int) -> None:
         """One event for all syncs of this second; those that were only for events are nobody's news."""
