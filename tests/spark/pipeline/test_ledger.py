@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.spark.complaint import Complaint
@@ -227,7 +228,7 @@ def work_of_a_batch(ledger: Ledger) -> None:
 
 
 def work_of_compaction(ledger: Ledger) -> None:
-    compact(ledger, window(100), files_min=2)
+    compact(ledger, window(100), set(), files_min=2)
 
 
 def work_of_retention(ledger: Ledger) -> None:
@@ -307,20 +308,20 @@ def test_small_files_become_one_and_the_rows_stay(ledger: Ledger):
     for number in range(20):
         ledger.commit(number, [append("events", rows(number)), replace("depth", rows(number), window(number))], "query")
     before = state(ledger)
-    assert compact(ledger, window(18), files_min=4) == 19 + 17
+    assert compact(ledger, window(18), set(), files_min=4) == 19 + 17
     assert state(ledger) == before
     assert len(ledger.files("events")) == 1
     assert len(ledger.files("depth")) == 3  # two windows are not settled yet
     ledger.commit(20, [replace("depth", rows(5), window(5))], "query")
     assert numbers(ledger, "depth") == [0, 1, 2, 3, 4, 5]
-    assert compact(ledger, window(18), files_min=4) == 0
+    assert compact(ledger, window(18), set(), files_min=4) == 0
 
 
 def test_a_column_that_came_later_is_null_in_the_rows_before(ledger: Ledger):
     ledger.commit(0, [append("events", rows(0))], "query")
     ledger.commit(1, [append("events", rows(1).append_column("more", pa.array([5])))], "query")
     assert ledger.arrow("events")["more"].to_pylist() == [None, 5]
-    compact(ledger, window(9), files_min=2)
+    compact(ledger, window(9), set(), files_min=2)
     assert ledger.arrow("events")["more"].to_pylist() == [None, 5]
 
 
@@ -346,8 +347,8 @@ def test_a_window_in_the_future_costs_no_day(ledger: Ledger):
 def test_what_is_left_of_a_day_that_is_over_is_merged(ledger: Ledger):
     for number in range(3):
         ledger.commit(number, [append("events", rows(number))], "query")
-    assert compact(ledger, window(10)) == 0
-    assert compact(ledger, window(24 * 360)) == 2
+    assert compact(ledger, window(10), set()) == 0
+    assert compact(ledger, window(24 * 360), set()) == 2
     assert numbers(ledger, "events") == [0, 1, 2]
 
 
@@ -357,6 +358,36 @@ def test_a_damaged_file_is_one_line_that_names_it(ledger: Ledger):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(Complaint, match=f"{path.name} is damaged"):
         ledger.arrow("events")
+
+
+def test_a_damaged_file_is_told_of_once_and_all_others_are_merged(ledger: Ledger, caplog: pytest.LogCaptureFixture):
+    for number in range(5):
+        ledger.commit(number, [append(name, rows(number)) for name in ("events", "depth")], "query")
+    torn, gone = ledger.files("events")[1:3]
+    torn.write_bytes(torn.read_bytes()[:-20])
+    gone.unlink()
+    damaged: set[Path] = set()
+    assert compact(ledger, window(9), damaged, files_min=2) == 2 + 4
+    assert damaged == {torn, gone}
+    assert [gone.name in caplog.messages[0], torn.name in caplog.messages[1]] == [True, True]
+    left = [path for path in ledger.files("events") if path not in damaged]
+    assert [pq.ParquetFile(path).read(["number"])["number"].to_pylist() for path in left] == [[0, 3, 4]]
+    assert parquet_files(ledger.root) == named_files(ledger) - {gone.relative_to(ledger.root).as_posix()}
+    ledger.commit(5, [append("events", rows(5))], "query")
+    assert compact(ledger, window(9), damaged, files_min=2) == 1
+    assert len(caplog.messages) == 2
+
+
+def test_a_damaged_file_of_which_some_windows_are_to_be_replaced_is_one_line_that_names_it(ledger: Ledger):
+    ledger.commit(0, [append("depth", rows(0, 1))], "query")
+    (path,) = ledger.files("depth")
+    content = bytearray(path.read_bytes())
+    content[4:40] = bytes(36)  # of the rows, not of what the file says of itself
+    path.write_bytes(content)
+    with pytest.raises(Complaint, match=f"{path.name} is damaged"):
+        ledger.commit(1, [replace("depth", rows(1), window(1))], "query")
+    with pytest.raises(Complaint, match=f"{path.name} is damaged"):
+        ledger.arrow("depth")
 
 
 def test_a_file_that_no_longer_counts_stays_for_those_who_read_it(tmp_path: Path):

@@ -115,6 +115,7 @@ class FlowJob:
         self._page_due_s = 0.0
         self._retain_due_s = 0.0
         self._batches = 0  # since the start
+        self._damaged: set[Path] = set()  # files that compaction found so
         self._working = threading.Lock()  # a batch is at work
         self._checkpoint = ledger.root / "_ledger" / "checkpoint"
         self._query: StreamingQuery | None = None
@@ -279,7 +280,7 @@ class FlowJob:
     def _compact(self) -> None:
         newest_us = self._ledger.manifest().marks.get(NEWEST)
         if newest_us is not None:
-            compact(self._ledger, moment(newest_us) - timedelta(seconds=SETTLED_S))
+            compact(self._ledger, moment(newest_us) - timedelta(seconds=SETTLED_S), self._damaged)
 
     def write_page(self, whole: bool = False) -> None:
         try:

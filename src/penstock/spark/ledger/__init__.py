@@ -8,8 +8,9 @@ names them takes the place of the last one. Whoever reads sees the tables as of 
     ROOT/_ledger/lock                                     held by the one process that writes
     ROOT/_ledger/staging/                                 what Spark is just writing
 
-ledger.py reads and commits, manifest.py is the small file, parts.py writes Parquet, compact.py and retain.py keep it
-small, disk.py is the only one that changes the disk.
+ledger.py reads and commits, manifest.py is the small file, parts.py writes and reads Parquet, compact.py and retain.py
+keep it small. disk.py has the steps whose order matters: what counts, and what goes. New files that do not count yet
+are also written by pyarrow (compact.py) and by Spark (parts.py).
 """
 
 from penstock.spark.ledger.change import Change, append, replace

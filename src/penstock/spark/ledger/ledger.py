@@ -25,7 +25,6 @@ from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,7 +32,7 @@ from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from penstock.spark.ledger.change import Change
 from penstock.spark.ledger.manifest import Manifest, Part, decoded, micros, moment
-from penstock.spark.ledger.parts import WINDOW, Names, write_frame, write_rows
+from penstock.spark.ledger.parts import WINDOW, Names, read_part, write_frame, write_rows
 from penstock.spark.lock import Lock, Taken
 from penstock.spark.tables.schema import TABLES, schema
 
@@ -120,14 +119,7 @@ class Ledger:
         named = None if columns is None else list(columns)
         if named is not None and (since or until) and WINDOW not in named:
             named.append(WINDOW)
-        read = []
-        for path in self.files(table, since, until):
-            try:
-                with pq.ParquetFile(path) as file:
-                    there = set(file.schema_arrow.names)
-                    read.append(file.read(None if named is None else [name for name in named if name in there]))
-            except pa.ArrowInvalid as error:
-                raise Complaint(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        read = [read_part(path, named) for path in self.files(table, since, until)]
         if not read:
             return pa.table({})
         rows = pa.concat_tables(read, promote_options="default")
@@ -245,7 +237,7 @@ class Ledger:
             if since is not None and part.first < since:
                 # Some of its windows stay: they move to a part of their own.
                 assert change.since is not None
-                rows = pq.read_table(self.root / part.path)
+                rows = read_part(self.root / part.path)
                 rows = rows.filter(pc.less(rows[WINDOW], pa.scalar(change.since, rows[WINDOW].type)))
                 new += write_rows(rows, change.table, names)
         return manifest.without(change.table, frozenset(gone), now, tuple(new))

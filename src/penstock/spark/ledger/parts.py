@@ -1,4 +1,4 @@
-"""Parts: rows to Parquet files of one day each, and what the manifest must know of them.
+"""Parts: rows to Parquet files of one day each and back, and what the manifest must know of them.
 
 Small results are written here, by pyarrow: a Spark job for a file of ten rows takes a tenth of a second. Large ones are
 written by Spark into a staging directory, and moved.
@@ -8,7 +8,8 @@ Not here: which parts count (manifest.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from penstock.spark.ledger.manifest import Part, micros
 
@@ -63,6 +65,36 @@ def write_rows(rows: pa.Table, table: str, names: Names) -> list[Part]:
         first, last = _micros(bounds["min"]), _micros(bounds["max"])
         parts.append(Part(relative, first, last, slice_.num_rows, content.size))
     return parts
+
+
+class Damaged(Complaint):
+    """A part that cannot be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}")
+        self.path = path
+
+
+def read_schema(path: Path) -> pa.Schema:
+    with _readable(path):
+        return pq.read_schema(path)
+
+
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Its rows; of these columns those that it has."""
+    with _readable(path), pq.ParquetFile(path) as file:
+        there = set(file.schema_arrow.names)
+        return file.read(None if columns is None else [name for name in columns if name in there])
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's word, or that there is no such file; Arrow's own has no number
+        raise Damaged(path, (str(error).splitlines() or ["?"])[0]) from None
 
 
 def by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
