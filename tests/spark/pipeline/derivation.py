@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.spark.flowjob.batch import known, with_known
 from penstock.spark.flowjob.gathered import gathered
+from penstock.spark.flowjob.plans import Plans
+from penstock.spark.flowjob.recent import between, shaped
 from penstock.spark.tables.derive import Inputs, derive, window_start
 from penstock.spark.tables.events import parse
-from penstock.spark.tables.schema import FORECAST_S, LOOKBACK_S, REACH_S, schema
+from penstock.spark.tables.schema import DERIVED, LOOKBACK_S, REACH_S, schema, trend_s
+
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -67,39 +72,52 @@ def everything(spark: SparkSession, events: pa.Table, window_s: int) -> Tables:
     return derived(spark, Inputs(frame(spark, events, "events"), **nothing), window_s)
 
 
-class Slices:
-    """What the job does: of each batch, derive the windows that it may change; their rows replace the old ones."""
+def at_once(plans: Plans, events: pa.Table) -> dict[str, pa.Table]:
+    """In one go, with plans as the job has them."""
+    events = shaped(events, "events")
+    beside = known(events, BEGINNING)
+    nothing = {name: shaped(pa.table({}), name) for name in ("open", "depth", "resources")}
+    inputs = nothing | {"events": with_known(events, beside), "open": with_known(nothing["open"], beside)}
+    return {name: shaped(rows, name) for name, rows in plans.derive(inputs).items()}
 
-    def __init__(self, spark: SparkSession, window_s: int) -> None:
-        self.spark = spark
+
+class Slices:
+    """What the job does, with plans as it has them: of each batch, derive the windows that it may change; their rows
+    replace the old ones."""
+
+    def __init__(self, plans: Plans, window_s: int) -> None:
+        self.plans = plans
         self.window_s = window_s
-        self.tables: Tables = {}
+        self.made = {name: shaped(pa.table({}), name) for name in DERIVED}
         self.events: pa.Table | None = None
+
+    @property
+    def tables(self) -> Tables:
+        return {name: rows.to_pylist() for name, rows in self.made.items()}
 
     def add(self, batch: pa.Table) -> None:
         newest = window_start(pc.max(self.events["at"]).as_py(), self.window_s) if self.events is not None else None
-        open_now = [row for row in self.tables.get("open", []) if row["window"] == newest]
         first = pc.min(batch.filter(pc.invert(batch["late"]))["at"]).as_py() - timedelta(seconds=REACH_S)
-        start = window_start(min([first, *(row["seen_at"] for row in open_now)]), self.window_s)
+        seen = pc.min(between(self.made["open"], newest, None)["seen_at"]).as_py() if newest is not None else None
+        start = window_start(min(first, seen) if seen is not None else first, self.window_s)
         self.events = pa.concat_tables([self.events, batch]) if self.events is not None else batch
-        fresh = derived(self.spark, self.inputs(start, newest), self.window_s, start)
+        fresh = self.plans.derive(self.inputs(start, newest))
         for name, rows in fresh.items():
-            assert all(row["window"] >= start for row in rows)
-            self.tables[name] = [row for row in self.tables.get(name, []) if row["window"] < start] + rows
+            assert pc.all(pc.greater_equal(rows["window"], pa.scalar(start, rows["window"].type))).as_py() is not False
+            self.made[name] = pa.concat_tables([between(self.made[name], None, start), shaped(rows, name)])
 
-    def inputs(self, start: datetime, newest: datetime | None) -> Inputs:
+    def inputs(self, start: datetime, newest: datetime | None) -> dict[str, pa.Table]:
         last = start - timedelta(seconds=self.window_s)
         last = min(last, newest) if newest is not None else last
         assert self.events is not None
         since = pa.scalar(start - timedelta(seconds=LOOKBACK_S), self.events["at"].type)
-        trend = start - timedelta(seconds=FORECAST_S)
-        return Inputs(
-            events=frame(self.spark, self.events.filter(pc.greater_equal(self.events["at"], since)), "events"),
-            open=frame(self.spark, [row for row in self.tables.get("open", []) if row["window"] == last], "open"),
-            depth=self.lately("depth", trend, start),
-            resources=self.lately("resources", trend, start),
-        )
-
-    def lately(self, table: str, since: datetime, until: datetime) -> DataFrame:
-        rows = [row for row in self.tables.get(table, []) if since <= row["window"] < until]
-        return frame(self.spark, rows, table)
+        events = self.events.filter(pc.greater_equal(self.events["at"], since))
+        beside = known(events, start)
+        open_ = between(self.made["open"], last, last + timedelta(seconds=self.window_s))
+        trend = start - timedelta(seconds=trend_s(self.window_s))
+        return {
+            "events": with_known(shaped(events, "events"), beside),
+            "open": with_known(open_, beside),
+            "depth": between(self.made["depth"], trend, start),
+            "resources": between(self.made["resources"], trend, start),
+        }

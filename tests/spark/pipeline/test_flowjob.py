@@ -20,7 +20,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.complaint import Complaint
-from penstock.spark.ledger import Change, Ledger, append
+from penstock.spark.ledger import Change, Ledger, append, replace
+from penstock.spark.ledger.compact import compact
+from penstock.spark.ledger.manifest import moment
 from penstock.spark.tables.quality import RULES
 from penstock.spark.tables.schema import DERIVED, WATERMARK_S, schema
 from tests.spark.pipeline.archiving import archive
@@ -96,7 +98,13 @@ def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
 
 
 @pytest.fixture(scope="module")
-def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `streamed` leaves a copy of its tables as the first of its jobs made them."""
+    return tmp_path_factory.mktemp("half") / "tables"
+
+
+@pytest.fixture(scope="module")
+def streamed(spark: SparkSession, silent: ServeProcess, half: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables made of a history in several batches, by two jobs one after the other. Before the second, there are small
     files of days that are over."""
     from penstock.spark.flowjob import FlowJob, FlowSettings
@@ -104,16 +112,17 @@ def streamed(spark: SparkSession, silent: ServeProcess, tmp_path_factory: pytest
 
     root = tmp_path_factory.mktemp("streamed")
     bodies = bodies_of(7, SECONDS)
-    half = len(bodies) // 2
-    first, second = bodies[:half], bodies[half:]
+    middle = len(bodies) // 2
+    first, second = bodies[:middle], bodies[middle:]
     assert min(map(at_us, second)) < max(map(at_us, first)) - 2 * WINDOW_S * 1_000_000, "nothing comes late"
     for part in (first, second):
         publish_events(silent.uri, part)
         with Ledger(root).writing() as ledger:
-            job = FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=half - 50))
+            job = FlowJob(spark, ledger, FlowSettings(silent.uri, root, WINDOW_S, batch_events=middle - 50))
             job.run(once=True)
             assert isinstance(job._batch._made, Prepared), "plans that cannot be run again"
             if part is first:
+                shutil.copytree(root, half)
                 for _ in range(2):
                     ledger.commit(None, [of_old("quality", KEPT, GONE), of_old("events", GONE)])
     return root
@@ -139,6 +148,51 @@ def test_batches_make_the_tables_that_a_rebuild_of_an_archive_in_pieces_makes(
     assert not differences(made, derived_rows(streamed))
     # The job goes on behind it.
     assert Ledger(tables).manifest().marks == Ledger(streamed).manifest().marks
+
+
+def test_a_job_goes_on_behind_a_rebuild_and_small_files_that_were_merged(
+    spark: SparkSession, streamed: Path, half: Path, silent: ServeProcess
+):
+    from penstock.spark.flowjob import FlowJob, FlowSettings, rebuild
+    from penstock.spark.flowjob.batch import NEWEST
+
+    def merge() -> int:
+        return compact(ledger, moment(ledger.manifest().marks[NEWEST]), set(), files_min=2)
+
+    with Ledger(half).writing() as ledger:
+        rebuild(spark, ledger, WINDOW_S, piece_events=len(offsets_of(half)) // 2)
+        assert merge() > 0
+        FlowJob(spark, ledger, FlowSettings(silent.uri, half, WINDOW_S, batch_events=400)).run(once=True)
+        assert merge() > 0
+    assert offsets_of(half) == [offset for offset in offsets_of(streamed) if offset >= 0]
+    assert not differences(derived_rows(half), derived_rows(streamed))
+
+
+def test_a_crash_between_the_two_steps_of_a_rebuild_leaves_nothing_that_is_said_of_the_old_tables(
+    spark: SparkSession, streamed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from penstock.spark.flowjob import rebuild
+    from penstock.spark.flowjob.batch import OFFSETS_RULE, gap_row
+
+    class Crash(BaseException):
+        """The process is gone."""
+
+    def crash(*arguments: object) -> None:
+        raise Crash
+
+    few = Ledger(streamed).arrow("events").slice(0, 50)
+    with Ledger(tmp_path).writing() as ledger:
+        gap = gap_row(4, KEPT)
+        ledger.commit(None, [append("events", few), of_old("quality", KEPT), append("quality", gap)], window_s=WINDOW_S)
+        monkeypatch.setattr(
+            "penstock.spark.flowjob.rebuild.pieces", lambda *pieces: [append("depth", of_old("depth", KEPT).rows)]
+        )
+        monkeypatch.setattr("penstock.spark.tables.quality.checks", crash)
+        with pytest.raises(Crash):
+            rebuild(spark, ledger, WINDOW_S)
+        assert ledger.tables() == ["depth", "events", "quality"]
+        (row,) = ledger.arrow("quality").to_pylist()
+    assert (row["rule"], row["failures"]) == (OFFSETS_RULE, 4)
 
 
 def days(ledger: Ledger, table: str) -> list[str]:
@@ -361,6 +415,37 @@ def test_a_clock_that_was_set_back_does_not_make_everything_late(tmp_path: Path)
     read, newest = batch._new(events(-30, -29), known)
     assert read["late"].to_pylist() == [False, False]
     assert newest == known - 29 * 60_000_000
+
+
+def test_what_was_there_before_a_clock_was_set_back_is_not_read_into_memory(tmp_path: Path):
+    from penstock.spark.flowjob.recent import Recent
+
+    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    window = timedelta(seconds=10)
+    with Ledger(tmp_path).writing() as ledger:
+        for number in (0, 1, 2, 9000, 9001):
+            ledger.commit(None, [of_old("events", noon + number * window)])
+        recent = Recent(ledger, 10)
+        assert recent.rows("events", noon, noon + 2 * window)["window"].to_pylist() == [noon, noon + window]
+        held = recent._held["events"].rows
+        assert held.num_rows == 2
+        assert held["body"].null_count == 2
+        # Whoever asks for more gets it, and what has come meanwhile.
+        (fresh,) = (change.rows for change in [of_old("events", noon + window)])
+        ledger.commit(None, [append("events", fresh)])
+        recent.committed("events", fresh, None, noon + 2 * window)
+        assert recent.rows("events", noon, noon + 2 * window).num_rows == 3
+        assert recent.rows("events", noon, noon + 3 * window).num_rows == 4
+        assert recent.rows("events", noon).num_rows == 6
+        # Of a table whose later windows were replaced, there is nothing else any more.
+        for number in (0, 9000):
+            ledger.commit(None, [of_old("open", noon + number * window)])
+        assert recent.rows("open", noon, noon + window).num_rows == 1
+        now = of_old("open", noon + window).rows
+        ledger.commit(None, [replace("open", now, noon + window)])
+        recent.committed("open", now, noon + window, noon + window)
+        assert recent._held["open"].until is None
+        assert recent.rows("open", noon).num_rows == ledger.rows("open") == 2
 
 
 def command(*words: str) -> list[str]:

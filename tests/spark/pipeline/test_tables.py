@@ -7,6 +7,7 @@ vanish, a broker that is killed. Of that only is known that slice by slice it mu
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -18,6 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.spark.flowjob.own import small_session
+from penstock.spark.flowjob.plans import Prepared
+from tests.chance import seed_of
 from tests.spark.pipeline.derivation import Row, Slices, Tables, everything, frame, parsed, small
 from tests.spark.pipeline.histories import EPOCH_US, SECOND, Event, History, channel, connection, encode, kind
 from tests.unit.test_documents import section, table_rows
@@ -27,8 +31,9 @@ if TYPE_CHECKING:
 
 PAGE = section((Path(__file__).parents[3] / "docs" / "spark.md").read_text("utf-8"), "The flow pipeline")
 T0 = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=EPOCH_US)
-SEED = 1
+SEED = seed_of("SLICES_SEED")
 SCRIPT = 5_000  # the offset of the first event that is written by hand
+MANY = 300
 LATE = 10_000  # the offset of an event that came too late
 
 
@@ -78,6 +83,19 @@ def missed() -> list[Event]:
     return it.events
 
 
+def crowd() -> list[Event]:
+    """More stages are blocked than there is room for samples of: each has its turn, here every 30 seconds."""
+    it = Script()
+    stages = [f"queue many {number}" for number in range(MANY)]
+    for stage in stages:
+        it.blocked(205, stage, "store")
+    for number in range(8 * MANY // 3):
+        it.sample(206 + number * 30 / MANY, stages[number % MANY], blocked=True)
+    for stage in stages:
+        it.unblocked(290, stage, "store", 85)
+    return it.events
+
+
 def script() -> list[Event]:
     it = Script()
     it.span(1, 3.5, "queue told", "store")
@@ -103,6 +121,9 @@ def script() -> list[Event]:
     it.sample(199, "queue killed", blocked=True)
     it.put("recovery", 200, clean=False, queues=1, messages=0, scanned_bytes=0, damages=0, cut=True, duration_us=9)
     it.unblocked(203, "queue killed", "store", 1)
+    for second, received in ((198, 10), (199, 20), (202, 500), (203, 600)):  # soon more than before
+        it.sample(second, "queue reborn", blocked=False, received=received)
+    it.events += crowd()
     # Verdicts: one window each.
     for number, (length, stages) in enumerate(
         [
@@ -178,6 +199,11 @@ def whole(spark: SparkSession, events: pa.Table) -> Tables:
         return everything(spark, events, 10)
 
 
+@pytest.fixture(scope="module")
+def plans(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(small_session(spark), tmp_path_factory.mktemp("slots"), 10)
+
+
 @pytest.fixture
 def tables(whole: Tables) -> Tables:
     """Of what is written by hand."""
@@ -239,6 +265,28 @@ def test_a_block_whose_end_was_dropped_is_over_before_others_that_are_told_as_a_
 
 def test_a_stage_that_is_silent_for_a_minute_was_free_since_the_last_sign_of_it(tables: Tables):
     assert ends(tables, "queue silent") == [(at(20), at(25), 5_000_000, 1, "watermark")]
+
+
+def test_a_stage_that_is_seldom_sampled_because_many_are_blocked_stays_blocked(tables: Tables):
+    for number in range(MANY):
+        assert ends(tables, f"queue many {number}") == [(at(205), at(290), 85_000_000, 1, "unblocked")]
+    rows = of(tables["open"], cause="store")
+    assert len([row for row in rows if row["stage"].startswith("queue many ")]) == MANY * 9
+
+
+def test_an_end_that_is_told_again_later_does_not_make_the_block_longer(spark: SparkSession, plans: Prepared):
+    it = Script()
+    it.span(1.5, 19.5, "queue again", "store")
+    it.events += [it.events[1], it.events[1] | {"at_us": EPOCH_US + 30 * SECOND, "stage": "queue other"}]
+    whole, slices = Slices(plans, 10), Slices(plans, 10)
+    with small(spark):
+        events = parsed(spark, [(offset, encode(event)) for offset, event in enumerate(it.events)], 10)
+    whole.add(events)
+    for number in range(len(it.events)):
+        slices.add(events.slice(number, 1))
+    same(whole.tables, slices.tables)
+    first, _ = of(whole.tables["chains"], upstream="queue again")
+    assert first["blocked_us"] == 8_500_000
 
 
 def test_a_restart_ends_what_is_open_with_the_last_sign_before_it(tables: Tables):
@@ -348,6 +396,12 @@ def test_rates_are_between_two_samples_unless_counters_went_back(tables: Tables)
     assert rows[7]["received_rate"] is None
 
 
+def test_there_is_no_rate_over_a_restart_though_counters_went_up(tables: Tables):
+    rows = sorted(of(tables["samples"], stage="queue reborn"), key=lambda row: row["at"])
+    assert [row["interval_s"] for row in rows] == [None, 1.0, None, 1.0]
+    assert [row["received_rate"] for row in rows] == [None, 10.0, None, 100.0]
+
+
 def test_a_queues_window_has_its_length_its_rates_and_how_near_its_limit_it_is(tables: Tables):
     row = of(tables["depth"], stage="queue orders", window=at(360))[0]
     assert (row["messages_min"], row["messages_max"], row["messages_last"]) == (100, 700, 700)
@@ -420,6 +474,27 @@ def test_a_disk_that_fills_is_at_its_limit_when_the_line_through_its_windows_is(
     assert (memory["slope_per_s"], memory["in_s"], memory["hits_at"]) == (0.0, None, None)  # it does not grow
 
 
+def test_windows_of_ten_minutes_have_forecasts_too_slice_by_slice(spark: SparkSession, tmp_path: Path):
+    it = Script()
+    for number in range(6):
+        it.put("resources", 600 * number + 300, memory_used_bytes=1000 + 600 * number, memory_limit_bytes=10_000,
+               connections=1, channels=1, queues=1)  # fmt: skip
+    rows = [(offset, encode(event)) for offset, event in enumerate(it.events)]
+    plans = Prepared(small_session(spark), tmp_path, 600)
+    whole, slices = Slices(plans, 600), Slices(plans, 600)
+    with small(spark):
+        events = parsed(spark, rows, 600)
+    whole.add(events)
+    for number in range(6):
+        slices.add(events.slice(number, 1))
+    same(whole.tables, slices.tables)
+    found = sorted(whole.tables["forecast"], key=lambda row: row["window"])
+    told = plans.check(whole.made)
+    assert [(row["slope_per_s"], row["over_s"]) for row in found] == [(pytest.approx(1.0), 1800.0)] * 4
+    assert found[-1]["in_s"] == pytest.approx(6000.0)
+    assert {row["failures"] for row in told["forecast"].to_pylist()} == {0}
+
+
 def test_a_window_has_the_last_of_what_the_broker_used(tables: Tables):
     row = of(tables["resources"], window=at(20))[0]
     assert (row["at"], row["memory_used_bytes"], row["cpu_us"]) == (at(25), 1200, 20)
@@ -446,13 +521,19 @@ def test_failures_of_quality_are_counted_by_rule_with_an_example(spark: SparkSes
     from penstock.spark.tables.quality import RULES, checks
 
     bad = {**of(tables["blocks"], stage="queue told")[0], "ended": at(-5), "closed_by": "lost"}
+    twice = of(tables["verdicts"], window=at(300))[0]
     with small(spark):
         told = frame(spark, events.filter(pc.greater_equal(events["offset"], SCRIPT)), "events")
         found = gathered(
             {
-                "events": checks("events", told),
-                "blocks": checks("blocks", frame(spark, [*tables["blocks"], bad], "blocks")),
-                **{name: checks(name, frame(spark, rows, name)) for name, rows in tables.items() if name != "blocks"},
+                "events": checks("events", told, 10),
+                "blocks": checks("blocks", frame(spark, [*tables["blocks"], bad], "blocks"), 10),
+                "verdicts": checks("verdicts", frame(spark, [*tables["verdicts"], twice], "verdicts"), 10),
+                **{
+                    name: checks(name, frame(spark, rows, name), 10)
+                    for name, rows in tables.items()
+                    if name not in ("blocks", "verdicts")
+                },
             }
         )
     rows = [row for table in found.values() for row in table.to_pylist()]
@@ -465,10 +546,22 @@ def test_failures_of_quality_are_counted_by_rule_with_an_example(spark: SparkSes
     assert failed["events", "it is an event: JSON with a type and a time"] == 1
     assert failed["events", "its version is 1"] == 2
     assert failed["events", "it is not late"] == 3
+    again = events["offset"].to_pylist()
+    again = [offset for offset in again if offset >= SCRIPT]
+    assert failed["events", "its offset is there once"] == len(again) - len(set(again)) > 0
     assert failed["blocks", "it ends when it began or later"] == 1
     assert failed["blocks", "its end was told"] == 7
     others = {key: count for key, count in failed.items() if count and key[0] not in ("events", "blocks")}
-    assert others == {("verdicts", "client is known"): 6}
+    assert others == {
+        ("verdicts", "client is known"): 6,
+        ("verdicts", "a connection has one in a window"): 1,
+    }
+    (doubled,) = [
+        row
+        for row in found["verdicts"].to_pylist()
+        if row["rule"] == "a connection has one in a window" and row["failures"]
+    ]
+    assert json.loads(doubled["example"]) == {"connection": connection(1)}
 
 
 # Slices.
@@ -490,24 +583,27 @@ def same(whole: Tables, slices: Tables) -> None:
         assert (missing[:3], extra[:3]) == ([], []), (name, len(missing), len(extra))
 
 
-def test_slice_by_slice_gives_the_same_rows_as_everything_at_once(spark: SparkSession, events: pa.Table, whole: Tables):
-    slices = Slices(spark, 10)
+def test_slice_by_slice_gives_the_same_rows_as_everything_at_once(plans: Prepared, events: pa.Table, whole: Tables):
+    slices = Slices(plans, 10)
+    print(f"SLICES_SEED={SEED}")
     cut = Random(SEED).randrange(events.num_rows // 3, 2 * events.num_rows // 3)
-    with small(spark):
-        slices.add(events.slice(0, cut))
-        slices.add(events.slice(cut))
+    slices.add(events.slice(0, cut))
+    slices.add(events.slice(cut))
     assert {row["closed_by"] for row in whole["blocks"]} == {"unblocked", "lost", "restart", "watermark"}
     assert all(whole.values())
     same(whole, slices.tables)
 
 
-def test_a_block_that_was_open_when_a_slice_ended_counts_though_its_end_was_dropped(spark: SparkSession):
-    slices = Slices(spark, 10)
+def test_a_block_that_was_open_when_a_slice_ended_counts_though_its_end_was_dropped(
+    spark: SparkSession, plans: Prepared
+):
+    whole, slices = Slices(plans, 10), Slices(plans, 10)
     with small(spark):
         events = parsed(spark, [(offset, encode(event)) for offset, event in enumerate(missed())], 10)
-        slices.add(events.slice(0, 2))
-        slices.add(events.slice(2))
-        same(everything(spark, events, 10), slices.tables)
+    whole.add(events)
+    slices.add(events.slice(0, 2))
+    slices.add(events.slice(2))
+    same(whole.tables, slices.tables)
 
 
 # The document.

@@ -30,7 +30,7 @@ from penstock.spark.flowjob.recent import Recent, between, shaped
 from penstock.spark.ledger import Ledger, append, replace
 from penstock.spark.ledger.manifest import micros, moment
 from penstock.spark.tables.derive import KNOWN
-from penstock.spark.tables.schema import FORECAST_S, LATE_MAX_S, LOOKBACK_S, REACH_S, schema
+from penstock.spark.tables.schema import LATE_MAX_S, LOOKBACK_S, REACH_S, schema, trend_s
 from penstock.spark.tables.windows import window_start
 
 EVENTS_STREAM = "penstock.events"
@@ -66,7 +66,7 @@ class FlowBatch:
         self._spark = spark
         self._ledger = ledger
         self._window_s = window_s
-        self._recent = Recent(ledger)
+        self._recent = Recent(ledger, window_s)
         self._made: Plans | None = None
 
     def forget(self) -> None:
@@ -172,7 +172,7 @@ class FlowBatch:
         newest_us = self._ledger.manifest().marks.get(NEWEST)
         if newest_us is not None:
             last = min(last, window_start(moment(newest_us), self._window_s))
-        trend = start - timedelta(seconds=FORECAST_S)
+        trend = start - timedelta(seconds=trend_s(self._window_s))
         beside = known(both, start)
         inputs = {
             "events": with_known(both, beside),

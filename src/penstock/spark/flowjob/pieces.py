@@ -1,7 +1,7 @@
 """Pieces: all events derived piece by piece, so that memory is that of a piece and time grows with the events only.
 
 A piece is derived as a micro-batch is: from the blocks that were open before it, a few seconds of the events before it
-and five minutes of depth and resources. The last windows of a piece are not final: a block that is open there may turn
+and some minutes of depth and resources. The last windows of a piece are not final: a block that is open there may turn
 out to have been over. So the next piece begins at the first window that it can change, and the rows of this one end
 there.
 Upstream: rebuild.py.  Downstream: tables/derive.py.
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from penstock.spark.flowjob.recent import between, shaped
 from penstock.spark.ledger import Change, append, replace
 from penstock.spark.tables.derive import Inputs, derive
-from penstock.spark.tables.schema import FORECAST_S, LOOKBACK_S, REACH_S, schema
+from penstock.spark.tables.schema import LOOKBACK_S, REACH_S, schema, trend_s
 from penstock.spark.tables.windows import window_start
 
 PIECE_EVENTS = 1_000_000
@@ -109,7 +109,7 @@ def _carried(
     """What the piece from `start` on must know of the time before it."""
     found = {}
     for name in CARRIED:
-        since = start - timedelta(seconds=window_s if name == "open" else FORECAST_S)
+        since = start - timedelta(seconds=window_s if name == "open" else trend_s(window_s))
         rows = tables[name].filter((F.col("window") >= F.lit(since)) & (F.col("window") < F.lit(start))).toArrow()
         found[name] = pa.concat_tables([between(before[name], since, None), shaped(rows, name)])
     return found

@@ -68,7 +68,7 @@ class Anew:
 
     def check(self, tables: Rows) -> dict[str, pa.Table]:
         frames = {name: self._single(rows, schema(name)) for name, rows in tables.items() if rows.num_rows}
-        return gathered({name: quality.checks(name, frame) for name, frame in frames.items()})
+        return gathered({name: quality.checks(name, frame, self._window_s) for name, frame in frames.items()})
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """What several tables are made of, as rows: Spark's plans stay short, and it knows how few the rows are."""
@@ -92,7 +92,9 @@ class Prepared:
         inputs = Inputs(**{name: slot.frame for name, slot in self._inputs.items()})
         self._derived = united(derive_known(inputs, window_s, self._keep))
         self._tables = {name: self._slot(f"table-{name}", schema(name)) for name in CHECKED}
-        self._checked = united({name: quality.checks(name, slot.frame) for name, slot in self._tables.items()})
+        self._checked = united(
+            {name: quality.checks(name, slot.frame, window_s) for name, slot in self._tables.items()}
+        )
 
     def is_repeatable(self) -> bool:
         """Whether all of them read their slots again in each run."""

@@ -2,8 +2,8 @@
 
 The events are those of the ledger; or an archive's, Parquet with `body` and `offset` as `penstock pipeline archive`
 writes it, which then take the place of the ledger's events. All tables change in one commit; until then whoever reads
-has the old ones. `quality` follows in a second one, from the files of the first. Spark writes the files, where the
-rows are: this is the way for ten million events and for clusters.
+has the old ones. What the rules find in them follows in a second one, from the files of the first. Spark writes the
+files, where the rows are: this is the way for ten million events and for clusters.
 Upstream: job.py, pipeline/flow.py.  Downstream: pieces.py.
 """
 
@@ -83,16 +83,19 @@ def rebuild(
         marks[EVENTS_STREAM] = offset + 1
         last = events.filter(F.col("offset") == offset).select("body").first()
         marks[LAST] = fingerprint(last[0] if last is not None else None)
+    unread = never_read(ledger, window_s) if archive is None else shaped(pa.table({}), "quality")
+    # With the tables that it is about: what is known of the old ones is not true of the new ones.
+    changes.append(replace("quality", unread))
     changes_of = chain(changes, pieces(spark, events, window_s, piece_events))
     ledger.commit(None, changes_of, marks=marks, window_s=window_s)
     disk.remove_tree(staged)
     clock.lap("derive")
     # Now from the files: the tables are not derived a second time for it.
-    checks = {name: quality.checks(name, ledger.read(spark, name)) for name in ledger.tables() if name != "quality"}
+    checks = {
+        name: quality.checks(name, ledger.read(spark, name), window_s) for name in ledger.tables() if name != "quality"
+    }
     rules = [shaped(rows, "quality") for rows in gathered(checks).values()]
-    if archive is None:
-        rules.append(never_read(ledger, window_s))
-    judged = added(pa.concat_tables(rules))
+    judged = added(pa.concat_tables([*rules, unread]))
     ledger.commit(None, [replace("quality", stamped(judged, REBUILT))])
     done.failures = failures_of(judged)
     done.rows = sum(ledger.rows(name) for name in ledger.tables() if name not in ("events", "quality"))

@@ -16,36 +16,41 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.ledger import Ledger
-from penstock.spark.tables.schema import FORECAST_S, LOOKBACK_S, WATERMARK_S, schema
+from penstock.spark.tables.schema import LOOKBACK_S, WATERMARK_S, schema, trend_s
 
 BODY = "body"  # derives nothing, and is most of an event's bytes
 MARGIN_S = 30  # beyond what an ordinary batch asks for
-# How much of each table is held, in seconds before its newest window.
-HELD_S = {
-    "events": LOOKBACK_S + WATERMARK_S + MARGIN_S,
-    "open": WATERMARK_S + MARGIN_S,
-    "depth": FORECAST_S + WATERMARK_S + MARGIN_S,
-    "resources": FORECAST_S + WATERMARK_S + MARGIN_S,
-    "quality": WATERMARK_S + MARGIN_S,
-}
 
 
 @dataclass(slots=True)
 class Held:
-    """All rows of a table from `since` on."""
+    """All rows of a table from `since` on; with `until`, of windows before that: the ledger has later ones then."""
 
     since: datetime
+    until: datetime | None
     rows: pa.Table
+
+    def has(self, since: datetime, until: datetime | None) -> bool:
+        return self.since <= since and (self.until is None or (until is not None and until <= self.until))
 
 
 class Recent:
     """Of one ledger, by the process that writes it."""
 
-    __slots__ = ("_held", "_ledger")
+    __slots__ = ("_held", "_held_s", "_ledger")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, window_s: int) -> None:
         self._ledger = ledger
         self._held: dict[str, Held] = {}
+        # How much of each table is held, in seconds before its newest window.
+        signs_s = WATERMARK_S + 2 * window_s + MARGIN_S
+        self._held_s = {
+            "events": LOOKBACK_S + signs_s,
+            "open": signs_s,
+            "depth": trend_s(window_s) + signs_s,
+            "resources": trend_s(window_s) + signs_s,
+            "quality": signs_s,
+        }
 
     def forget(self) -> None:
         """A batch failed: what is held may not be what was committed."""
@@ -54,10 +59,16 @@ class Recent:
     def rows(self, table: str, since: datetime, until: datetime | None = None) -> pa.Table:
         """The rows of windows in [since, until), in the shape of the table."""
         held = self._held.get(table)
-        if held is None or since < held.since:
-            rows = shaped(self._ledger.arrow(table, since), table)
-            held = self._held[table] = Held(since, rows)
+        if held is None or not held.has(since, until):
+            held = self._held[table] = self._read(table, since, until)
         return between(held.rows, since, until)
+
+    def _read(self, table: str, since: datetime, until: datetime | None) -> Held:
+        # What is later than all that is asked for is from before a clock was set back: it may be days.
+        if until is not None and not self._ledger.parts(table, until):
+            until = None
+        columns = [name for name in schema(table).names if not (table == "events" and name == BODY)]
+        return Held(since, until, shaped(self._ledger.arrow(table, since, until, columns), table))
 
     def committed(self, table: str, rows: pa.Table, since: datetime | None, newest: datetime) -> None:
         """These rows were added; or with `since`, took the place of those from there on."""
@@ -65,9 +76,12 @@ class Recent:
         if held is None:
             return
         kept = held.rows if since is None else between(held.rows, None, since)
-        oldest = max(held.since, newest - timedelta(seconds=HELD_S[table]))
+        oldest = max(held.since, newest - timedelta(seconds=self._held_s[table]))
         both = pa.concat_tables([kept, shaped(rows, table)])
-        self._held[table] = Held(oldest, between(both, oldest, None).combine_chunks())
+        until = held.until
+        if since is not None and until is not None and since <= until:
+            until = None  # there is nothing else any more
+        self._held[table] = Held(oldest, until, between(both, oldest, None).combine_chunks())
 
 
 def between(rows: pa.Table, since: datetime | None, until: datetime | None) -> pa.Table:

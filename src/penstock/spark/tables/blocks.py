@@ -154,6 +154,7 @@ def _states(keyed: DataFrame) -> DataFrame:
             {
                 "net": F.signum(F.sum("change").over(instant)).cast("int"),
                 "is_single": F.bool_or(F.col("change") == -1).over(instant),
+                "first_end": F.min(F.when(F.col("change") < 0, F.col("offset"))).over(instant),
             }
         )
         .withColumns(
@@ -182,7 +183,8 @@ def _ended(keyed: DataFrame) -> DataFrame:
     span_us = F.greatest(F.lit(SECOND_US), F.least(duration_us, reach_us))
     from_us = (
         F.when(is_summed, us - span_us)
-        .when(is_open, opened["began_us"])
+        # One block has one end: what is told again may come in a later batch, which changes no windows so far back.
+        .when(is_open & (F.col("offset") == F.col("first_end")), opened["began_us"])
         .otherwise(us - F.least(duration_us, reach_us))
     )  # fmt: skip
     now = F.when(F.col("begin")["us"] == us, F.col("begin")["chain"])

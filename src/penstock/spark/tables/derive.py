@@ -2,7 +2,7 @@
 
 Upstream: the job, which knows what was there before.  Downstream: the ledger.
 Same in, same out: the rows of a slice are those that a derivation of all events at once would have, because what a
-slice needs of the time before it is in `Inputs`: the blocks that were open, a few seconds of events, five minutes of
+slice needs of the time before it is in `Inputs`: the blocks that were open, a few seconds of events, some minutes of
 depth and resources for the trend. A test compares both.
 Lazy: nothing runs until the caller asks for rows. What several tables are made of can be kept meanwhile (`keep`).
 What differs from slice to slice is in the rows, never in the plan (`known`): so one plan serves every slice, and who
@@ -60,7 +60,7 @@ class Inputs:
 
     events: DataFrame  # from start - LOOKBACK_S on
     open: DataFrame  # the table's rows of the last window before start
-    depth: DataFrame  # the table's rows of the FORECAST_S before start
+    depth: DataFrame  # the table's rows of the trend_s before start
     resources: DataFrame  # the same
 
 

@@ -1,8 +1,9 @@
-"""Forecast: when a queue, the disk or the memory will be at its limit, if it goes on as in the last five minutes.
+"""Forecast: when a queue, the disk or the memory will be at its limit, if it goes on as in the last minutes.
 
 Upstream: depth.py, resources.py.  Downstream: the report, the History page.
-The trend is the straight line with the least squares through the last value of each window of FORECAST_S. It needs
-three windows. Only what has a limit has a forecast; a queue that has two, of messages and of bytes, has two: `unit`.
+The trend is the straight line with the least squares through the last value of each window of schema.py:trend_s. It
+needs three windows. Only what has a limit has a forecast; a queue that has two, of messages and of bytes, has two:
+`unit`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from penstock.spark.tables.schema import FORECAST_S
+from penstock.spark.tables.schema import POINTS_MIN, trend_s
 from penstock.spark.tables.windows import shaped
 
-POINTS_MIN: Final = 3
 HORIZON_S: Final = 30 * 86_400  # what is further away than a month is no forecast
 
 
@@ -27,7 +27,7 @@ def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame
     values = queues.unionByName(_disk(resources)).unionByName(_memory(resources))
     second = F.unix_seconds("window")
     of_one = Window.partitionBy("subject", "unit").orderBy(second)
-    lately = of_one.rangeBetween(window_s - FORECAST_S, Window.currentRow)
+    lately = of_one.rangeBetween(window_s - trend_s(window_s), Window.currentRow)
     trend = values.filter("value is not null").withColumns(
         {
             "slope_per_s": F.regr_slope("value", second.cast("double")).over(lately),

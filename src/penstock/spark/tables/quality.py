@@ -1,7 +1,8 @@
 """Quality: what must be true of each table, and of how many rows it is not.
 
 A rule never fails a job and never drops a row: it counts, and keeps one example. `checks` is one aggregate over the
-rows of a table, by window; so when windows are derived again, their counts are replaced with them.
+rows of a table, by window; so when windows are derived again, their counts are replaced with them. A rule is about
+single rows, or says that no two rows of a window have the same value.
 Not here: who shows the counts (spark/flowjob/, the report); whether offsets are missing (spark/flowjob/batch.py).
 """
 
@@ -12,12 +13,17 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.spark.tables.schema import schema
+from penstock.spark.tables.schema import schema, trend_s
 
 
 class Rule(NamedTuple):
     name: str  # a sentence about a row
-    must: str  # in SQL; null counts as a failure
+    must: str  # in SQL, where {trend_s} is how far back a trend looks; null counts as a failure
+
+
+class Single(NamedTuple):
+    name: str
+    column: str  # of rows that have the same value in it all but one are failures; null is no value
 
 
 def _known(*names: str) -> tuple[Rule, ...]:
@@ -36,9 +42,10 @@ CAUSES: Final = (
     "cause in ('channel', 'queue', 'dead letters', 'store', 'memory', 'disk', 'store fault', 'saturated', 'unknown')"
 )
 ORDER: Final = Rule("it ends when it began or later", "ended >= began")
-RULES: Final[dict[str, tuple[Rule, ...]]] = {
+RULES: Final[dict[str, tuple[Rule | Single, ...]]] = {
     "events": (
         *_known("offset"),
+        Single("its offset is there once", "offset"),
         Rule("it is an event: JSON with a type and a time", "type is not null and at > timestamp '1971-01-01'"),
         Rule("its version is 1", "coalesce(v, 0) = 1"),
         Rule("it is not late", "not late"),
@@ -72,6 +79,7 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
     ),
     "verdicts": (
         *_known("connection", "cause", "bottleneck", "client"),
+        Single("a connection has one in a window", "connection"),
         *_share("share"),
         Rule("the cause is one of those that are told", CAUSES),
         Rule("the chain begins with the connection", "chain[0] = connection"),
@@ -102,20 +110,23 @@ RULES: Final[dict[str, tuple[Rule, ...]]] = {
         Rule("its unit is messages or bytes", "unit in ('messages', 'bytes')"),
         *_share("r2"),
         Rule("it is hit after the window, or not at all", "hits_at is null or (hits_at > window and in_s >= 0)"),
-        Rule("the trend is of the last 300 s", "over_s > 0 and over_s <= 300"),
+        Rule("the trend is no longer than it looks back", "over_s > 0 and over_s <= {trend_s}"),
     ),
 }  # fmt: skip
 
 
-def checks(table: str, frame: DataFrame) -> DataFrame:
+def checks(table: str, frame: DataFrame, window_s: int) -> DataFrame:
     """One row for each window and rule: window, day, table, rule, rows, failures, example."""
     rules = RULES[table]
     shown = F.to_json(F.struct(*[name for name in schema(table).names if name not in ("body", "day")]))
     sums: list[Column] = []
     for number, rule in enumerate(rules):
-        fails = ~F.coalesce(F.expr(rule.must), F.lit(False))
-        sums.append(F.count(F.when(fails, 1)).alias(f"failures{number}"))
-        sums.append(F.max(F.when(fails, shown)).alias(f"example{number}"))
+        if isinstance(rule, Single):
+            failures, example = _again(rule.column)
+        else:
+            fails = ~F.coalesce(F.expr(rule.must.format(trend_s=trend_s(window_s))), F.lit(False))
+            failures, example = F.count(F.when(fails, 1)), F.max(F.when(fails, shown))
+        sums += [failures.alias(f"failures{number}"), example.alias(f"example{number}")]
     found = [
         F.struct(
             F.lit(rule.name).alias("rule"),
@@ -129,3 +140,12 @@ def checks(table: str, frame: DataFrame) -> DataFrame:
     return each.select(
         "window", "day", F.lit(table).alias("table"), "found.rule", "rows", "found.failures", "found.example"
     )
+
+
+def _again(column: str) -> tuple[Column, Column]:
+    """How many values there are more than different ones, and one that is there again."""
+    values = F.sort_array(F.collect_list(column))
+    again = F.filter(values, lambda value, at: (at > 0) & (value == F.get(values, at - 1)))
+    failures = F.size(values) - F.size(F.array_distinct(values))
+    example = F.when(failures > 0, F.to_json(F.struct(F.element_at(again, 1).alias(column))))
+    return failures.cast("bigint"), example

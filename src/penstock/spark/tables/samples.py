@@ -3,7 +3,8 @@
 Upstream: events.py.  Downstream: depth.py, work.py, slices.py (whose confirms are held), verdicts.py (who is who), the
 twin.
 Counters are sums over a stage's life, so a rate is the difference of two samples. The one before must not be older than
-LOOKBACK_S, and no counter may have gone back: then it is another stage of the same name, or the broker was restarted.
+LOOKBACK_S, the broker must not have started again between them, and no counter may have gone back: then it is another
+stage of the same name.
 Not here: a queue's window (depth.py).
 """
 
@@ -21,7 +22,7 @@ COUNTERS: Final = ("received", "sent", "blocked_us", "busy_us", "turns")
 MEASURED: Final = ("interval_s", "received_rate", "sent_rate", "blocked_share", "service_us", "batch")
 # For the tables made of samples:
 LIMITS: Final = ("ready", "limit_messages", "ready_bytes", "limit_bytes")
-KEPT: Final = ("offset", *LIMITS, "held", "held_from", "sends_to", "start_us")
+KEPT: Final = ("offset", *LIMITS, "held", "held_from", "sends_to", "start_us", "restarts")
 TOLD: Final = tuple(name for name, *_ in SAMPLES if name not in MEASURED)
 
 
@@ -36,7 +37,8 @@ def measured(events: DataFrame, window_s: int) -> DataFrame:
     once = raw.select("*", *before).filter("_offset is null or _offset <> offset")
     gap_us = F.col("us") - F.col("_us")
     back = [F.coalesce(F.col(name) < F.col(f"_{name}"), F.lit(False)) for name in COUNTERS]
-    is_next = (gap_us > 0) & (gap_us <= LOOKBACK_S * US) & ~_any(back)
+    restarted = F.exists("restarts", lambda at: (at > F.col("_us")) & (at <= F.col("us")))
+    is_next = (gap_us > 0) & (gap_us <= LOOKBACK_S * US) & ~restarted & ~_any(back)
     interval_s = F.when(is_next, gap_us / US)
     return once.withColumns(
         {

@@ -30,7 +30,8 @@ LOOKBACK_S: Final = 10  # of events before the first window: a stage's previous 
 REACH_S: Final = 3  # so far back an event may change what windows say: the second that it sums up, and some delay
 WATERMARK_S: Final = 60  # a stage that is silent for so long is gone, and its blocks are over
 LATE_MAX_S: Final = 600  # an event that is later than this is kept, but no table is derived again for it
-FORECAST_S: Final = 300  # the trend is that of the last five minutes
+FORECAST_S: Final = 300  # the trend is that of the last five minutes, or of POINTS_MIN windows if these are longer
+POINTS_MIN: Final = 3  # windows of a trend
 
 TYPES: Final[dict[str, DataType]] = {
     one.simpleString(): one
@@ -256,7 +257,7 @@ FORECAST: Final[tuple[Row, ...]] = (
     ("unit", "string", "of `value`, `limit` and the trend: `messages` or `bytes`; a queue may have a row for each"),
     ("value", "double", "messages or bytes of a queue, bytes free or used, at the end of the window"),
     ("limit", "double", "where it should not get to"),
-    ("slope_per_s", "double", "the trend: least squares over the last 300 s"),
+    ("slope_per_s", "double", "the trend: least squares over the last 300 s, or three windows if these are longer"),
     ("r2", "double", "how well a straight line fits, 0 to 1; null if the value does not change"),
     ("hits_at", "timestamp", "when it is at the limit; null: not at this trend, or not within 30 days"),
     ("in_s", "double", "seconds until then, from the end of the window; 0: it is there"),
@@ -297,6 +298,11 @@ TABLES: Final[dict[str, Table]] = {
     "quality": Table("a rule, and of how many rows it is not true", QUALITY),
 }
 DERIVED: Final = tuple(name for name in TABLES if name not in ("events", "quality"))
+
+
+def trend_s(window_s: int) -> int:
+    """How far back the trend of a forecast looks."""
+    return max(FORECAST_S, POINTS_MIN * window_s)
 
 
 @cache
