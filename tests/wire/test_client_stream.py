@@ -106,3 +106,4 @@ def test_the_partitions_of_a_stream_are_found_by_their_names(other: Channel) -> 
     assert partitions(other.connection, "one") == ["one"]
     assert partitions(other.connection, "many") == ["many-0", "many-1"]
     assert partitions(other.connection, "none") == []
+    assert partitions(other.connection, "n" * 255) == []  # of which no partition can have a name

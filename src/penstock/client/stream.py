@@ -11,6 +11,7 @@ Not here: reading the messages (consumer.py), declaring streams.
 import time
 from typing import NamedTuple
 
+from penstock.amqp.bounds import NAME_BYTES_MAX
 from penstock.amqp.close import CloseConnection
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
 from penstock.amqp.properties import decode_properties
@@ -138,6 +139,8 @@ def _reader(channel: Channel, stream: str, offset: OffsetSpec, prefetch: int) ->
 
 
 def _exists(connection: Connection, queue: str) -> bool:
+    if len(queue.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        return False  # nobody could have declared it
     channel = connection.open_channel()
     try:
         channel.call(QueueDeclare(queue, passive=True), QueueDeclareOk)
