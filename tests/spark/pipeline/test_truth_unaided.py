@@ -45,11 +45,12 @@ class Site:
         """A publisher to the queue, for as long as it takes to see so many windows of this cause."""
         client = f"{cause}-publisher"
         with publisher(self.process.port, client, queue, *options):
+            set_s = time.time()
             wait_until(lambda: self._is_held(client), LIMIT_S, f"{client} to be held up")
             began_s = time.time()
 
             def until_now() -> Spell:
-                return Spell(cause, client, bottleneck, began_s, time.time())
+                return Spell(cause, client, bottleneck, set_s, began_s, time.time())
 
             wait_until(lambda: len(until_now().windows(WINDOW_S)) >= WINDOWS, LIMIT_S + WINDOWS * WINDOW_S, "windows")
             self.spells.append(until_now())
