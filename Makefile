@@ -70,9 +70,10 @@ run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15
 test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup $(ARGS)
 
-random: setup fresh ## the property tests and schemathesis with new random examples: what they find becomes a named test
-	@PENSTOCK_RANDOM=1 PENSTOCK_OPENAPI_EXAMPLES=$${PENSTOCK_OPENAPI_EXAMPLES:-50} \
-	    $(BIN)/python -m pytest -q tests/property tests/management/test_openapi.py $(ARGS)
+random: setup fresh ## the property tests, schemathesis and the pipeline's slices with new random examples: what they find becomes a named test
+	@PENSTOCK_RANDOM=1 PENSTOCK_OPENAPI_EXAMPLES=$${PENSTOCK_OPENAPI_EXAMPLES:-50} SLICES_ROUNDS=$${SLICES_ROUNDS:-10} \
+	    $(BIN)/python -m pytest -q tests/property tests/management/test_openapi.py \
+	    tests/spark/pipeline/test_tables.py tests/spark/pipeline/test_flowjob_slices.py $(ARGS)
 
 check: setup ## lint, layout and types: ruff, mypy strict
 	@$(BIN)/ruff check --quiet .
