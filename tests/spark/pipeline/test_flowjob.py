@@ -184,9 +184,8 @@ def test_a_crash_between_the_two_steps_of_a_rebuild_leaves_nothing_that_is_said_
     with Ledger(tmp_path).writing() as ledger:
         gap = gap_row(4, KEPT)
         ledger.commit(None, [append("events", few), of_old("quality", KEPT), append("quality", gap)], window_s=WINDOW_S)
-        monkeypatch.setattr(
-            "penstock.spark.flowjob.rebuild.pieces", lambda *pieces: [append("depth", of_old("depth", KEPT).rows)]
-        )
+        derived = [of_old("depth", KEPT)]
+        monkeypatch.setitem(vars(sys.modules[rebuild.__module__]), "pieces", lambda *pieces: derived)
         monkeypatch.setattr("penstock.spark.tables.quality.checks", crash)
         with pytest.raises(Crash):
             rebuild(spark, ledger, WINDOW_S)
