@@ -23,10 +23,12 @@ from penstock.spark.report.cells import rows_of
 from penstock.spark.report.contents import KINDS, LISTINGS
 from penstock.spark.report.digest import BYTES_MAX, digest, encoded, read_advice
 from penstock.spark.report.frame import COLUMNS, ms_of, steps_of
+from penstock.spark.report.gauges import QUALITY_MAX
 from penstock.spark.report.html import page
 from penstock.spark.report.page import PageWriter
 from penstock.spark.report.svg import LABELS, Axis, Line, level, lines
 from penstock.spark.report.words import lasting
+from penstock.spark.tables.quality import RULES
 from penstock.spark.tables.schema import TABLES
 from tests.spark.pipeline.story import ADVICE, CONNECTIONS, END, Rows, channel, story, write
 
@@ -513,6 +515,10 @@ def test_the_report_has_every_section_and_in_them_who_blocked_whom_and_what_was_
     ):
         assert words in said
     assert "again" not in said
+
+
+def test_there_is_room_for_every_rule_that_is_said_to_hold():
+    assert sum(map(len, RULES.values())) < QUALITY_MAX
 
 
 def test_what_was_tried_and_taken_back_is_not_told_as_set(root: Path):

@@ -17,7 +17,7 @@ from penstock.spark.report.frame import Row, Steps, Tables, each_slice, group, j
 from penstock.spark.report.names import Names
 
 QUEUES_MAX: Final = 12
-QUALITY_MAX: Final = 60
+QUALITY_MAX: Final = 120  # more than there are rules: `all hold` is said of all
 EXAMPLE_LETTERS_MAX: Final = 200
 
 Series = list[float | int | None]
