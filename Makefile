@@ -131,7 +131,7 @@ sparkbench: setup fresh ## rows per second into Spark and out of it, against Spa
 pipelinebench: setup fresh ## does the flow pipeline keep up with a broker at full load, how late are its rows, what do ten million events cost
 	@$(BIN)/python bench/pipeline.py $(ARGS)
 
-twinbench: setup fresh ## what the twin predicts against what the broker does, for eleven loads at three settings each
+twinbench: setup fresh ## what the twin predicts against what the broker does, for twelve loads at three settings each
 	@$(BIN)/python bench/twin.py $(ARGS)
 
 advisebench: setup fresh ## badly set brokers, what advice makes of them, and what that changed as clients measure it
