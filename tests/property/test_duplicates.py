@@ -157,10 +157,13 @@ class Lives:
 
 HELD_UP = [("stand", 0), ("send", 2), ("turns", 6), ("send", 2), ("turns", 6), ("again", 0), ("turns", 6), ("kill", 0)]
 
+HELD_UP_TWICE = [("stand", 0), ("send", 2), ("turns", 6), ("stand", 0), ("idle", 0)]
+
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=25))
 @example(HELD_UP)
+@example(HELD_UP_TWICE)
 def test_whoever_sends_again_doubles_and_loses_nothing_over_any_number_of_kills(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as directory:
         lives = Lives(Path(directory) / "messages")

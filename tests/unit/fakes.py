@@ -448,8 +448,8 @@ class FakeDisk(Files):
         self._failures[operation, kind] = number, times
 
     def stop(self, operation: str, kind: str) -> None:
-        """From now on these stand still, until `go_on`."""
-        self._gates[operation, kind] = threading.Event()
+        """From now on these stand still, until `go_on`. Who stands there already does so at the same gate."""
+        self._gates.setdefault((operation, kind), threading.Event())
 
     def is_standing(self, operation: str, kind: str) -> bool:
         """Whether a thread stands there now."""
