@@ -27,7 +27,7 @@ from penstock.spark.report.gauges import QUALITY_MAX
 from penstock.spark.report.html import page
 from penstock.spark.report.page import PageWriter
 from penstock.spark.report.svg import LABELS, Axis, Line, level, lines
-from penstock.spark.report.words import lasting
+from penstock.spark.report.words import advised_for, lasting
 from penstock.spark.tables.quality import RULES
 from penstock.spark.tables.schema import TABLES
 from tests.spark.pipeline.story import ADVICE, CONNECTIONS, END, Rows, channel, story, write
@@ -515,6 +515,12 @@ def test_the_report_has_every_section_and_in_them_who_blocked_whom_and_what_was_
     ):
         assert words in said
     assert "again" not in said
+
+
+def test_advice_says_for_what_it_is():
+    assert advised_for({"goal": "latency", "scenario": "1 publisher"}) == "for latency, of: 1 publisher"
+    assert advised_for({"goal": "balanced"}) == "for a balance"
+    assert not advised_for({})
 
 
 def test_there_is_room_for_every_rule_that_is_said_to_hold():

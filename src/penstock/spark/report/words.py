@@ -126,7 +126,8 @@ def advised(advice: Row) -> str:
 
 def advised_for(advice: Row) -> str:
     """For which goal and of which load: `for throughput, of: 1 publisher`. Empty: it does not say."""
-    parts = [f"for {advice['goal']}"] if advice.get("goal") else []
+    goal = "a balance" if advice.get("goal") == "balanced" else advice.get("goal")
+    parts = [f"for {goal}"] if goal else []
     if advice.get("scenario"):
         only = f" `{str(advice['for']).replace('`', chr(39))}` only" if advice.get("for") else ""
         parts.append(f"of{only}: {advice['scenario']}")
