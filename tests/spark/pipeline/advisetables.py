@@ -20,6 +20,7 @@ from penstock.client.publisher import Publisher
 from penstock.client.uri import parse_uri
 from penstock.spark.flowjob.gathered import gathered
 from penstock.spark.ledger import Ledger, replace
+from penstock.spark.tables.derive import known
 from penstock.spark.tables.resources import resources
 from penstock.spark.tables.samples import measured, samples
 from penstock.spark.tables.syncs import syncs
@@ -71,7 +72,8 @@ def tables_of(spark: SparkSession, uri: str, root: Path) -> Ledger:
     """What the broker has told so far, of all tables those that advice cannot do without."""
     with small(spark):
         told = parsed(spark, events_of(uri), WINDOW_S)
-        events = frame(spark, told, "events").withColumn("start_us", F.lit(0).cast("bigint"))  # all of them
+        events = frame(spark, told, "events")
+        events = events.crossJoin(F.broadcast(known(events, None)))  # of all of them
         found = {
             "samples": samples(measured(events, WINDOW_S)),
             "syncs": syncs(events, WINDOW_S),
