@@ -29,8 +29,10 @@ settings.load_profile("random" if os.environ.get("PENSTOCK_RANDOM") else "same")
 Parameters.DEFAULT_SOCKET_TIMEOUT = 60.0
 Parameters.DEFAULT_STACK_TIMEOUT = 60.0
 
-PIPELINE, SOURCE = "tests/spark/pipeline/", "tests/spark/"  # two halves of Spark's, of about the same length:
-TO_SOURCE = tuple(f"{PIPELINE}{name}.py" for name in ("test_up", "test_cluster"))  # as these have a Spark of their own
+# Two halves of Spark's, of about the same length: some of the pipeline's go with the others.
+PIPELINE, SOURCE = "tests/spark/pipeline/", "tests/spark/"
+MOVED = ("test_up", "test_cluster", "test_advise", "test_truth_unaided")
+TO_SOURCE = tuple(f"{PIPELINE}{name}.py" for name in MOVED)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
