@@ -11,6 +11,7 @@ from penstock.flow.twin import Consumers, Load, Outcome, Plant, Publishers, Sett
 
 PLANT = Plant()
 SHORT_S = 0.5
+LAZY = Consumers(message_us=100.0, chunk=10, wake=1, ack_batch=10)
 
 
 def seen(load: Load, settings: Settings | None = None, plant: Plant = PLANT, seed: int = 0) -> Outcome:
@@ -162,6 +163,25 @@ def test_no_publisher_and_no_consumer_is_no_error() -> None:
 def test_a_backlog_is_drained() -> None:
     load = Load(Publishers(count=0), Consumers(), backlog=1_000_000)
     assert seen(load).throughput > 100_000
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0])
+@pytest.mark.parametrize(
+    ("load", "ahead"),
+    [
+        (Load(Publishers(count=4, lead_max=5000), LAZY), 20_000),
+        (Load(Publishers(count=4, lead_max=5000), LAZY, queues=2), 20_000),
+        (Load(Publishers(lead_max=20_000), LAZY, backlog=15_000), 20_000),
+        (Load(Publishers(count=2, lead_max=10_000), LAZY, backlog=15_000), 20_000),
+        (Load(Publishers(lead_max=5000), replace(LAZY, count=2), queues=2, fanout=True), 10_000),
+    ],
+)
+def test_publishers_are_no_further_ahead_than_they_go_however_long_one_looks(
+    load: Load, ahead: int, seconds: float
+) -> None:
+    """Of several at one queue, each counts its own, and its share of what was there before."""
+    load = replace(load, consumers=replace(load.consumers, count=max(load.consumers.count, load.queues)))
+    assert simulate(PLANT, load, Settings(), seconds).in_flight == pytest.approx(ahead, rel=0.15)
 
 
 def test_publishers_that_get_ahead_slowly_are_told_where_they_end() -> None:

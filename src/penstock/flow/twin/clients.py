@@ -30,12 +30,12 @@ Born = tuple[int, float]  # up to this message of the lane, sent at this time
 class Births:
     """When messages were sent, read in order by one who counts them."""
 
-    __slots__ = ("_at", "_count", "_sent", "took")
+    __slots__ = ("_at", "_sent", "count", "took")
 
     def __init__(self, sent: list[Born]) -> None:
         self._sent = sent  # shared: the publisher appends
         self._at = 0
-        self._count = 0
+        self.count = 0  # that have come to their end
         self.took: list[tuple[float, int]] = []  # microseconds, and how many messages took that long
 
     def ended(self, count: int, now_us: float) -> None:
@@ -43,11 +43,11 @@ class Births:
         sent = self._sent
         while count > 0:
             up_to, born_us = sent[self._at]
-            part = min(count, up_to - self._count)
+            part = min(count, up_to - self.count)
             self.took.append((now_us - born_us, part))
-            self._count += part
+            self.count += part
             count -= part
-            if self._count == up_to:
+            if self.count == up_to:
                 self._at += 1
 
     def age_us(self, now_us: float) -> float:
@@ -113,12 +113,12 @@ class PublisherClient:
         "buffered",
         "confirmed",
         "lane",
-        "lead",
         "machine",
         "outlet_confirms",
         "reader",
         "received",
         "sent",
+        "sharing",
         "waiting",
     )
 
@@ -133,7 +133,7 @@ class PublisherClient:
         self.outlet_confirms = 0
         self.waiting = False  # for confirms
         self._stuffed = False  # it waits for room in its socket
-        self.lead: list[ConsumerClient] = []  # those it must not run too far ahead of
+        self.sharing = 1  # publishers to the same queues, it among them
         self._load = load
         self._block = block_of(load, lane.wire_bytes)
         self._waits_since_us = -1.0
@@ -169,8 +169,15 @@ class PublisherClient:
         self.machine.at(after_us, self.send)
 
     def lead_now(self) -> int:
-        """How many messages it is ahead of its consumers."""
-        return self.sent - sum(one.received for one in self.lead)
+        """How many messages it is ahead of its consumers, those of its slowest queue; of what was in there at the
+        start, its share."""
+        sent, sharing = self.sent, self.sharing
+        ahead = [
+            sent - births.count + queue.old // sharing
+            for queue, births in self.lane.delivered.items()
+            if queue.consumers
+        ]
+        return max(ahead, default=sent)
 
     def _drained(self, now_us: float) -> None:
         """The broker has read: a sender that waits for room hears of it when there is enough, not for every byte."""
@@ -364,6 +371,8 @@ class ConsumerClient:
         for part, lane in first_of(self._here, count):
             if lane is not None:
                 lane.delivered[self.queue].ended(part, now_us)
+            else:
+                self.queue.old -= part
         if was_stuffed and not self.acks:
             self.machine.post(now_us, self.queue.wake)
         took_us = self._call_us + count * self._message_us

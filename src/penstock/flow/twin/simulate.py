@@ -41,7 +41,6 @@ class Chain:
         "lanes",
         "machine",
         "mean",
-        "messages_at_start",
         "peak",
         "publishers",
         "queues",
@@ -79,12 +78,11 @@ class Chain:
             lane.delivered = {queue: Births(lane.sent) for queue in goals}
             reader = Reader(machine, f"connection {at}", lane, channel, outer)
             publisher = PublisherClient(machine, load.publishers, lane, reader, _begins_us(load, lane, at))
-            publisher.lead = [one for one in self.consumers if one.queue in goals]
+            publisher.sharing = load.publishers.count if load.fanout else _sharing(load, at)
             self.lanes.append(lane)
             self.readers.append(reader)
             self.channels.append(channel)
             self.publishers.append(publisher)
-        self.messages_at_start = load.backlog * len(self.queues)
         for queue in self.queues:
             if load.backlog:
                 queue.fill(load.backlog)
@@ -188,6 +186,12 @@ def _begins_us(load: Load, lane: Lane, number: int) -> float:
     if not publishers.rate:
         return 0.0
     return block_of(publishers, lane.wire_bytes) * 1e6 / publishers.rate * number / publishers.count
+
+
+def _sharing(load: Load, number: int) -> int:
+    """How many publishers send to the queue of this one."""
+    queues = max(1, load.queues)
+    return (load.publishers.count - 1 - number % queues) // queues + 1
 
 
 def _run(chain: Chain, until_us: float, steps_max: int) -> None:

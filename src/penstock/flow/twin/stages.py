@@ -184,7 +184,6 @@ class Queue(Works):
 
     __slots__ = (
         "_end",
-        "_fresh",
         "_gauge",
         "_head",
         "_holds",
@@ -193,6 +192,7 @@ class Queue(Works):
         "consumers",
         "given",
         "held",
+        "old",
         "ordinary",
         "ready",
         "ready_count",
@@ -209,6 +209,7 @@ class Queue(Works):
         self.ordinary: deque[tuple[int, Link | None, Lane | None]] = deque()  # without a lane: settled
         self.ready: deque[tuple[int, Lane | None]] = deque()
         self.ready_count = 0
+        self.old = 0  # messages of the start that no consumer has yet
         self.unacked = 0
         self.taken = 0  # messages, so far
         self.given = 0  # to consumers
@@ -240,6 +241,7 @@ class Queue(Works):
         """Messages that are there at the start."""
         self.ready.append((count, None))
         self.ready_count += count
+        self.old += count
         self._end += count
         self.wake()
 
@@ -298,14 +300,10 @@ class Queue(Works):
     def _dispatch(self, budget: int) -> int:
         given = 0
         consumers = self.consumers
-        while consumers and self.ready_count and given < budget:
-            consumer = consumers[self._turn_at % len(consumers)]
-            room = consumer.room()
-            if room <= 0:
-                others = [one for one in consumers if one.room() > 0]
-                if not others:
-                    break
-                consumer, room = others[0], others[0].room()
+        while self.ready_count and given < budget:
+            consumer, room = self._next_consumer()
+            if consumer is None:
+                break
             share = -(-self.ready_count // len(consumers)) if len(consumers) > 1 else self.ready_count
             count = min(room, share, budget - given, max(1, DISPATCH_BYTES_MAX // consumer.content_bytes))
             self._turn_at += 1
@@ -316,6 +314,16 @@ class Queue(Works):
             if given >= budget and self.ready_count:
                 self.wake()
         return given
+
+    def _next_consumer(self) -> tuple[ConsumerClient | None, int]:
+        """The next in turn that may have messages, and how many; None: all are full, or there is none."""
+        consumers = self.consumers
+        for step in range(len(consumers)):
+            one = consumers[(self._turn_at + step) % len(consumers)]
+            if (room := one.room()) > 0:
+                self._turn_at += step
+                return one, room
+        return None, 0
 
     def _give(self, consumer: ConsumerClient, count: int) -> None:
         self.ready_count -= count
