@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from brokers import Running, end_with_us, fail, running_penstock, tell
+from brokers import Running, end_with_us, fail, named, running_penstock, tell
 from twin import BODY_BYTES, NO_ACKS, SLOW, consumer_of, credit, credits_of, publisher_of
 from twinload import FAULTS, FRAMING_BYTES, Measured, SlowConsumer, put_setting, watch
 
@@ -145,6 +145,8 @@ class Line:
         applied = self.advice.get("applied")
         if self.after is None or (applied and applied["rolled_back"]):
             return False
+        if not self.after.throughput:
+            return False  # a p99 of nothing is 0
         times = self.measured(self.after) / max(self.measured(self.before), 1e-9)
         return times > 1 + NOISE if self.case.goal == "throughput" else times < 1 - NOISE
 
@@ -156,9 +158,7 @@ def _times(then: float, now: float) -> str:
 def main() -> None:
     end_with_us()
     options = _options()
-    chosen = [one for one in CASES if not options.cases or one.name in options.cases]
-    if not chosen:
-        fail(f"no such case; there are {', '.join(one.name for one in CASES)}", 2)
+    chosen = named({one.name: one for one in CASES}, options.cases, "case") or CASES
     lines: list[Line] = []
     for case in chosen:
         try:

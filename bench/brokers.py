@@ -15,11 +15,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, NoReturn, TypeVar
 
 from penstock import __version__
 from penstock.config import SETTINGS
@@ -30,6 +30,7 @@ STOP_TIMEOUT_S = 120
 READY = re.compile(r"^ready: amqp ([^\s,]+)")
 MANAGEMENT = re.compile(r"management (http://\S+)")
 SLOW_DISK_SOURCE = Path(__file__).resolve().parent / "slow_disk.c"
+T = TypeVar("T")
 PENSTOCK = "penstock"
 RABBITMQ = "rabbitmq"
 
@@ -70,6 +71,14 @@ class SlowDisk:
             "SLOW_DISK_BYTES_PER_S": str(self.bytes_per_s),
             "SLOW_DISK_SYNC_US": str(self.sync_us),
         }
+
+
+def named(known: Mapping[str, T], names: Sequence[str], what: str) -> list[T]:
+    """What these names stand for; those that nothing has are told, with exit code 2."""
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        fail(f"no such {what}: {', '.join(unknown)}; there are {', '.join(known)}", 2)
+    return [known[name] for name in names]
 
 
 @contextmanager

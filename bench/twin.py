@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from brokers import Running, end_with_us, fail, running_penstock, tell
+from brokers import Running, end_with_us, fail, named, running_penstock, tell
 from twinload import (
     FAULTS,
     FRAMING_BYTES,
@@ -245,9 +245,7 @@ def main() -> None:
     end_with_us()
     options = _options()
     known = {one.name: one for one in (*SCENARIOS, *ON_REQUEST)}
-    chosen = [known[name] for name in options.scenarios if name in known] or list(SCENARIOS)
-    if len(chosen) < len(options.scenarios):
-        fail(f"no such scenario; there are {', '.join(known)}", 2)
+    chosen = named(known, options.scenarios, "scenario") or SCENARIOS
     lines: list[Line] = []
     lost: list[str] = []
     found: dict[str, Any] = {"seconds": options.seconds, "rounds": options.rounds, "scenarios": {}}

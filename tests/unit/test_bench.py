@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +44,31 @@ def test_events_are_too_dear_if_it_cannot_be_chance(
 ):
     monkeypatch.syspath_prepend(str(BENCH))
     assert import_module("events").too_dear(ratios) == complaint
+
+
+@pytest.mark.parametrize(("name", "words"), [("twin", ["kb", "kbb"]), ("twin", ["kbb"]), ("advise", ["kbb"])])
+def test_a_name_that_nothing_has_is_told_before_anything_is_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, words: list[str]
+):
+    monkeypatch.syspath_prepend(str(BENCH))
+    monkeypatch.setattr(sys, "argv", [name, *words])
+    bench = import_module(name)
+    monkeypatch.setattr(bench, "end_with_us", lambda: None)
+    monkeypatch.setattr(bench, "run", lambda *given: pytest.fail("it is played"))
+    with pytest.raises(SystemExit) as end:
+        bench.main()
+    assert end.value.code == 2
+    assert ": kbb; there are " in capsys.readouterr().err
+
+
+def test_advice_after_which_nothing_goes_through_is_not_good(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    advise, measured = import_module("advise"), import_module("twinload").Measured
+    (case,) = [one for one in advise.CASES if one.goal == "latency"]
+    before = measured(1000.0, 50.0, 100.0, [0], [0], 0.0, 5.0)
+    better, nothing = replace(before, p99_ms=10.0), replace(before, throughput=0.0, p99_ms=0.0)
+    assert advise.Line(case, {}, before, better).is_good
+    assert not advise.Line(case, {}, before, nothing).is_good
 
 
 @pytest.mark.parametrize(

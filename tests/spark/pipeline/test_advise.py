@@ -28,7 +28,7 @@ from penstock.cli import commands
 from penstock.console.site import Site, SiteError
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings
 from penstock.spark.advice.adviser import FILE, Advice, Study, advise
-from penstock.spark.advice.applied import BEGUN, KEPT, TAKEN_BACK, Diary
+from penstock.spark.advice.applied import BEGUN, KEPT, TAKEN_BACK, Diary, now_ms
 from penstock.spark.advice.change import apply
 from penstock.spark.advice.clients import NO_CEILING, Clients, ask
 from penstock.spark.advice.grid import grid
@@ -227,6 +227,8 @@ def test_marks_of_a_real_queue_are_set_by_a_policy_that_keeps_what_another_says_
         largest = max(tried, key=lambda one: (one.stop, one.resume))
         put(site, name, f"{largest.stop},{largest.resume}")
         assert largest.stop == 5000
+        put(site, name, "2000,1000")
+        assert ask(site, 1, 0.0).ceilings["queue orders"] == (2000, NO_CEILING)
         site.put("users", "eve", body={"password": "eve", "tags": "monitoring"})
         other = Site(address(badly_set).replace("guest:guest", "eve:eve"))
         with pytest.raises(Complaint, match="cannot be set by a policy: user 'eve' needs the tag administrator or"):
@@ -355,7 +357,7 @@ def test_ctrl_c_after_a_change_was_kept_says_what_stays_set(tmp_path: Path, monk
 
     def kept(api: Site, wanted: dict[str, str], *given: Any, diary: Diary) -> None:
         diary.begin(wanted, dict.fromkeys(wanted, BAD))
-        diary.end(KEPT)
+        diary.end(KEPT, now_ms())
         raise KeyboardInterrupt  # while it is written and told
 
     def interrupted(diary: Diary, api: Site) -> str:

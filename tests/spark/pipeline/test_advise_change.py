@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from penstock.broker.activity import stage_name
 from penstock.flow.twin import Load, Plant, Settings
+from penstock.spark.advice import applied as applied_
 from penstock.spark.advice import change as change_
 from penstock.spark.advice.adviser import Advice, ceiling_of, marked, study
 from penstock.spark.advice.applied import BEGUN, FILE, KEPT, TAKEN_BACK, Diary
 from penstock.spark.advice.change import Measurement, apply, is_better, measure, worse
-from penstock.spark.advice.clients import NO_CEILING, Clients, Consuming, Json, Publishing, ask
+from penstock.spark.advice.clients import NO_CEILING, Clients, Consuming, Json, Publishing, ask, rows_of, stage_of
 from penstock.spark.advice.knob import AS_DECLARED, marks_of, put, queue_of, value_of
 from penstock.spark.advice.load import Model
 from penstock.spark.advice.observed import Observed, observe
@@ -103,7 +106,8 @@ class Played:
             ]
             link: Json = {"in_flight": 10, "in_flight_bytes": 1310}
             stages: list[Json] = [connection, channel, *queues]
-            return {"stages": stages, "links": [link], "store": {"pending_messages": 0}}
+            totals: Json = {"parked_bytes": 161}
+            return {"stages": stages, "links": [link], "store": {"pending_messages": 0}, "totals": totals}
         if path == ("nodes",):
             return [{"mem_used": 1000}]
         if path == ("settings",):
@@ -193,20 +197,40 @@ def test_the_running_broker_is_asked_for_windows_prefetches_and_marks():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "policy", "ceiling"),
+    ("vhost", "name"), [("/", "orders"), ("/", "a/b"), ("/prod", "orders"), ("eu prod", "orders"), ("eu%2F", "a/b")]
+)
+def test_a_consumer_s_queue_is_called_what_events_call_it(vhost: str, name: str):
+    assert stage_of({"vhost": vhost, "name": name}) == stage_name(vhost, name)
+
+
+BLOCKS: dict[str, Json] = {"x-overflow": "block-publish"}
+LENGTHS: dict[str, Json] = {"x-max-length": 4000}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "now", "ceiling"),
     [
-        ({}, {}, (NO_CEILING, NO_CEILING)),
-        ({"x-flow-stop-count": 900}, {}, (900, NO_CEILING)),
-        ({"qpid.flow_stop_count": 900, "qpid.flow_resume_count": 500}, {"max-length": 5000}, (900, 500)),
-        ({"x-flow-stop-count": 0, "x-max-length": 4000}, {"max-length": 5000}, (4000, NO_CEILING)),
-        ({"x-max-length": 4000}, {"max-length": 3000, "flow-stop-count": 10}, (3000, NO_CEILING)),
+        ({}, {}, 1000, (NO_CEILING, NO_CEILING)),
+        ({"x-flow-stop-count": 900}, {}, 900, (900, NO_CEILING)),
+        ({"qpid.flow_stop_count": 900, "qpid.flow_resume_count": 500}, {}, 900, (900, 500)),
+        ({"x-flow-stop-count": 0, **BLOCKS, **LENGTHS}, {"max-length": 5000}, 1000, (3200, NO_CEILING)),
+        ({**BLOCKS, **LENGTHS}, {"max-length": 3000, "flow-stop-count": 10}, 10, (2400, NO_CEILING)),
+        ({"x-flow-stop-count": 3900, **BLOCKS, **LENGTHS}, {}, 3900, (3900, NO_CEILING)),
+        (LENGTHS, {"overflow": "block-publish"}, 1000, (3200, NO_CEILING)),
+        # What drops or refuses at its maximum, in messages or in bytes, gets no nearer to it.
+        (LENGTHS, {"flow-stop-count": 100}, 100, (100, NO_CEILING)),
+        ({}, {"max-length": 5000, "flow-stop-count": 100}, 100, (100, NO_CEILING)),
+        ({"x-max-length-bytes": 10**6}, {"flow-stop-count": 100}, 100, (100, NO_CEILING)),
+        ({}, {"max-length-bytes": 10**6, "flow-stop-count": 100}, 100, (100, NO_CEILING)),
+        ({**LENGTHS, "x-overflow": "reject-publish"}, {"flow-stop-count": 100}, 100, (100, NO_CEILING)),
     ],
 )
-def test_the_largest_marks_that_count_are_those_of_a_queue_s_arguments_and_its_maximum(
-    arguments: dict[str, Json], policy: dict[str, Json], ceiling: tuple[int, int]
+def test_the_largest_marks_that_count_are_those_of_a_queue_s_arguments_and_what_its_maximum_allows(
+    arguments: dict[str, Json], policy: dict[str, Json], now: int, ceiling: tuple[int, int]
 ):
     api = Played({})
     api.given = arguments
+    api.arguments = (now, now)
     if policy:
         api.policies["base"] = base(**policy)
     clients = ask(api, looks=1)
@@ -236,6 +260,42 @@ def test_what_is_parked_waits_for_its_confirm_too():
     assert measured.held == pytest.approx(30 + 10 + 161 / 131)  # not what nobody consumes
 
 
+class Crowded(Played):
+    """With more stages than a flow shows: no queue at first, and one at the second look."""
+
+    looks = 0
+
+    def get(self, *path: str, **query: str) -> Json:
+        found = super().get(*path, **query)
+        if path == ("flow",):
+            assert isinstance(found, dict)
+            self.looks += 1
+            shown = [one for one in rows_of(found["stages"]) if one["kind"] != "queue" or self.looks > 1]
+            return found | {"stages": [*shown[:3]], "left_out": 200}
+        if path == ("queues",):
+            names: dict[str, tuple[int, int]] = {"a": (30, 1), "b": (70, 2), "c": (1000, 0), "penstock.events": (5, 1)}
+            return [
+                {
+                    "vhost": "/",
+                    "name": name,
+                    "messages": messages,
+                    "consumers": consumers,
+                    "message_stats": {"publish": self.published},
+                }
+                for name, (messages, consumers) in names.items()
+            ]
+        if path == ("channels",):
+            return [{"messages_unconfirmed": 30}, {"messages_unconfirmed": 25}]
+        return found
+
+
+def test_where_the_flow_leaves_stages_out_all_queues_and_channels_are_asked_for():
+    measured = measure(Crowded({"10,5": 1000.0}), 0.01)
+    assert measured.throughput == pytest.approx(3 * measured.published)
+    assert measured.held == pytest.approx(30 + 70 + 10 + 161 / 131)
+    assert measured.confirm_ms == pytest.approx(1000 * (55 + 161 / 131) / measured.confirmed)
+
+
 def test_a_change_that_makes_it_worse_is_taken_back_unless_told_otherwise():
     api = Played({"10,5": 100_000.0, "2000,500": 500.0})
     change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=0.01, settle_s=0.0)
@@ -249,14 +309,21 @@ def test_a_change_that_makes_it_worse_is_taken_back_unless_told_otherwise():
     assert api.settings["credit.queue_store"] == "2000,500"
 
 
-def test_a_change_is_not_blamed_for_a_machine_that_became_busier():
+def test_a_change_is_not_blamed_for_a_machine_that_became_busier(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(applied_, "time", clock)
+    diary, began_s = Diary(tmp_path), clock.time()
     api = Played({"10,5": 100_000.0, "2000,500": 100_000.0})
 
     def busier(what: str, done: float, whole: float) -> None:
         api.rates = dict.fromkeys(api.rates, 100_000.0 if what == "before" else 5000.0)
 
-    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=1.0, watch=busier, settle_s=0.0)
+    change = apply(api, {"credit.queue_store": "2000,500"}, measure_s=1.0, watch=busier, settle_s=0.0, diary=diary)
     assert not change.rolled_back
+    # Some of what went on meanwhile went on with the old values: advice must not take it for what the new ones do.
+    assert change.at_ms >= 1000 * (began_s + 3.0)
+    assert diary.last_touch() == datetime.fromtimestamp(change.at_ms / 1000, UTC)
     assert "it was not the settings, which are set again" in change.sentence
     assert change.worse == ""
     assert [value for _, value in api.put_values] == ["2000,500", "10,5", "2000,500"]
@@ -517,8 +584,8 @@ def test_when_settings_were_changed_is_known_and_a_file_that_is_not_ours_says_no
     diary.begin({"credit.queue_store": "2000,500"}, {"credit.queue_store": "10,5"})
     first = diary.last_touch()
     assert first is not None
-    diary.end(KEPT)
-    assert diary.last_touch() == first
+    diary.end(KEPT, round(first.timestamp() * 1000) + 20_000)
+    assert diary.last_touch() == first + timedelta(seconds=20)
     for text in ("", "[]", "{}", '{"changes": [{}]}', '{"changes": [{"at_ms": "soon"}]}'):
         (tmp_path / FILE).write_text(text)
         assert diary.last_touch() is None

@@ -15,11 +15,22 @@ import pytest
 from penstock.flow.twin import Consumers, Load, Outcome, Plant, Publishers, Settings
 from penstock.spark.advice import observed as observed_
 from penstock.spark.advice import words
+from penstock.spark.advice.adviser import LONG, SEEDS
 from penstock.spark.advice.clients import Clients, Consuming, Publishing
 from penstock.spark.advice.grid import changed, distance, grid, knobs_of, numbers
-from penstock.spark.advice.load import Model, check_given, load_of, message_room, settings_of, tuned
+from penstock.spark.advice.load import Model, check_given, load_of, message_room, settings_of, short_s, tuned
 from penstock.spark.advice.observed import Held, observe
-from penstock.spark.advice.rank import Candidate, allowed, best, doublings, front, gain, is_better, mean
+from penstock.spark.advice.rank import (
+    LATENCY_GRAIN_MS,
+    Candidate,
+    allowed,
+    best,
+    doublings,
+    front,
+    gain,
+    is_better,
+    mean,
+)
 from penstock.spark.advice.sweep import Trial, without_growth
 from penstock.spark.complaint import Complaint
 
@@ -388,6 +399,29 @@ def test_a_publisher_that_is_blocked_pushes_and_one_that_is_not_has_its_own_pace
     assert any("HTTP API was not asked" in note for note in notes)
 
 
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("rate", [0.5, 3.0, 100.0, 300.0, 20_000.0])
+def test_however_few_messages_come_the_twin_sees_as_many(rate: float, count: int):
+    observed = replace(observe(loaded(0.0), 600), throughput=rate, delivered=rate, publishing=float(count), stored=0.0)
+    load, _ = load_of(observed, None)
+    assert load.publishers.rate == pytest.approx(rate / count)
+    trial = Trial(Plant(), load, LONG * short_s(Plant(), load), SEEDS)
+    assert trial.outcome(Settings()).throughput == pytest.approx(rate, rel=0.05)
+
+
+def test_a_prefetch_does_nothing_for_consumers_that_take_what_comes_when_it_comes():
+    tables = loaded(0.0, consumers=1)
+    for row in tables.tables["samples"]:
+        if row["kind"] == "queue":
+            row |= {"messages": 1, "sent_rate": 1000.0}
+    load, _ = load_of(observe(tables, 600), Clients(consuming=(Consuming("queue orders", True, 0),)))
+    assert load.consumers.count == 1
+    trial = Trial(Plant(), load, short_s(Plant(), load))
+    p99_ms = {prefetch: trial.outcome(Settings(prefetch=prefetch)).p99_ms for prefetch in (None, 100, 1000)}
+    assert max(p99_ms.values()) - min(p99_ms.values()) < LATENCY_GRAIN_MS, p99_ms
+    assert max(p99_ms.values()) < 10 * LATENCY_GRAIN_MS
+
+
 def test_a_window_is_what_was_seen_unconfirmed_and_parked():
     seen = Publishing(CONNECTION, True, 120, 120.0, parked_max_bytes=880 * 131)
     load, _ = load_of(observe(loaded(), 600), Clients(publishing=(seen,)))
@@ -433,6 +467,8 @@ def test_of_the_time_that_a_message_takes_a_consumer_the_way_to_the_broker_is_no
         ("credit.prefetch", "5", "credit.prefetch is no setting that advice knows: there are credit.reader_channel, "),
         ("faults.queue_delay_us", "soon", "faults.queue_delay_us: 'soon' is no number from 0 on"),
         ("limits.parked_bytes", "-1", "limits.parked_bytes: '-1' is no number from 0 on"),
+        ("limits.parked_bytes", "inf", "limits.parked_bytes: 'inf' is no number from 0 on"),
+        ("faults.channel_delay_us", "nan", "faults.channel_delay_us: 'nan' is no number from 0 on"),
         ("credit.queue_store_bytes", "much", "credit.queue_store"),
     ],
 )

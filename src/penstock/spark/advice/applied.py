@@ -81,11 +81,10 @@ class Diary:
         """Before anything is set."""
         self._write([*self.changes(), Applied(now_ms(), dict(settings), dict(old), BEGUN, "", self._address)])
 
-    def end(self, state: str, sentence: str = "") -> None:
-        """Of the last one that was begun."""
+    def end(self, state: str, at_ms: int, sentence: str = "") -> None:
+        """Of the last one that was begun; settings were last touched then."""
         changes = self.changes()
         if changes:  # else somebody has removed the file meanwhile
-            at_ms = now_ms() if state == TAKEN_BACK else changes[-1].at_ms
             self._write([*changes[:-1], replace(changes[-1], state=state, sentence=sentence, at_ms=at_ms)])
 
     def undo(self, api: Api) -> str:

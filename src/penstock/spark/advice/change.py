@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from penstock.spark.advice.applied import KEPT, TAKEN_BACK, Diary, now_ms, shown
-from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of
+from penstock.spark.advice.clients import STREAM_OF_EVENTS, Api, Json, Row, object_of, rows_of, stage_of
 from penstock.spark.advice.knob import is_marks, put, put_back, row_of, saturation_of, value_of
 from penstock.spark.advice.observed import QUEUES
 from penstock.spark.advice.words import bytes_in_words
@@ -193,11 +193,11 @@ def apply(
     except BaseException:
         restore(api, old)
         if diary is not None:
-            diary.end(TAKEN_BACK)
+            diary.end(TAKEN_BACK, now_ms())
         raise
     change = Change(dict(wanted), old, goal, before, after, back, at_ms, again)
     if diary is not None:
-        diary.end(TAKEN_BACK if back else KEPT, change.sentence)
+        diary.end(TAKEN_BACK if back else KEPT, at_ms, change.sentence)
     return change
 
 
@@ -267,7 +267,7 @@ def measure(
             break
         time.sleep(min(LOOK_S, seconds - passed))
         flow = object_of(api.get("flow"))
-        looks.append((_unconfirmed(flow), _held(flow)))
+        looks.append((_unconfirmed(api, flow), _held(api, flow)))
     last, passed = _counters(api), time.monotonic() - began
     rates = {name: max(0.0, last[name] - first[name]) / passed for name in ("publish", "confirm", "deliver_get")}
     taken = sum(last[name] - first.get(name, last[name]) for name in last if name.startswith("taken ")) / passed
@@ -300,9 +300,20 @@ def _counters(api: Api) -> dict[str, float]:
         if stage.get("kind") == "connection":
             found[f"blocked {stage['id']}"] = _number(stage, "blocked_s")
             found[f"sent {stage['id']}"] = _number(stage, "sent")
-        elif stage.get("kind") in QUEUES and stage.get("name") != STREAM_OF_EVENTS:
-            found[f"taken {stage['id']}"] = _number(stage, "received")
+    for queue in _queues(api, flow):
+        found[f"taken {queue['id']}"] = _number(queue, "received")
     return found
+
+
+def _queues(api: Api, flow: Row) -> list[Row]:
+    """Queues with `id`, `received`, `messages` and `consumers`. The flow has no more stages than can be drawn, those
+    that are blocked first: others at each look. Where it has left some out, all queues are asked for."""
+    if not flow.get("left_out"):
+        found = [one for one in rows_of(flow.get("stages")) if one.get("kind") in QUEUES]
+    else:
+        rows = rows_of(api.get("queues", columns="vhost,name,messages,consumers,message_stats.publish"))
+        found = [row | {"id": stage_of(row), "received": _number(row.get("message_stats"), "publish")} for row in rows]
+    return [one for one in found if one.get("name") != STREAM_OF_EVENTS]
 
 
 def _blocked(first: Mapping[str, float], last: Mapping[str, float], seconds: float) -> float:
@@ -315,8 +326,12 @@ def _blocked(first: Mapping[str, float], last: Mapping[str, float], seconds: flo
     return min(1.0, max(0.0, sum(shares) / len(shares))) if shares else 0.0
 
 
-def _unconfirmed(flow: Row) -> float:
+def _unconfirmed(api: Api, flow: Row) -> float:
     """Messages that wait for their confirm: those that channels have, and those that their connections have parked."""
+    if flow.get("left_out"):
+        rows = rows_of(api.get("channels", columns="messages_unconfirmed"))
+        unconfirmed = sum(_number(one, "messages_unconfirmed") for one in rows)
+        return unconfirmed + (_messages(flow, _number(flow.get("totals"), "parked_bytes")) if unconfirmed else 0.0)
     stages = rows_of(flow.get("stages"))
     channels = [(one.get("connection"), _number(one, "unconfirmed")) for one in stages]
     publishing = {connection for connection, unconfirmed in channels if unconfirmed}
@@ -324,14 +339,12 @@ def _unconfirmed(flow: Row) -> float:
     return sum(unconfirmed for _, unconfirmed in channels) + _messages(flow, parked)
 
 
-def _held(flow: Row) -> float:
+def _held(api: Api, flow: Row) -> float:
     """Messages inside the broker. What is on its way to the store is in its queue, too; what piles up in a queue that
     nobody consumes is nobody's delay."""
-    stages = rows_of(flow.get("stages"))
-    consumed = [one for one in stages if one.get("name") != STREAM_OF_EVENTS and _number(one, "consumers")]
-    queued = sum(_number(one, "messages") for one in consumed)
+    queued = sum(_number(one, "messages") for one in _queues(api, flow) if _number(one, "consumers"))
     links = [one for one in rows_of(flow.get("links")) if one.get("hop") != "queue_store"]
-    parked = sum(_number(one, "parked_bytes") for one in stages)
+    parked = _number(flow.get("totals"), "parked_bytes")
     return queued + sum(_number(one, "in_flight") for one in links) + _messages(flow, parked)
 
 

@@ -2,7 +2,8 @@
 
 A confirm window is seen, not told: the most that a channel ever has unconfirmed, and that its connection has parked, is
 what its client allows itself. So they are looked at several times.
-Marks have a ceiling, the queue's own arguments and its maximum: of these and a policy the smallest number counts.
+Marks have a ceiling: the queue's own arguments, since of these and a policy the smallest number counts; and what its
+maximum allows, so that advice never trades confirms that are held for messages that are lost.
 Upstream: adviser.py, with an HTTP API that pipeline/advise.py gives it.  Downstream: load.py.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+from urllib.parse import quote
 
 from penstock.spark.complaint import Complaint
 
@@ -24,6 +26,8 @@ NO_CEILING: Final = 2**62  # more than any queue has
 # How clients spell a queue's own marks; the first that is there counts.
 STOP_SPELLINGS: Final = ("x-flow-stop-count", "qpid.flow_stop_count")
 RESUME_SPELLINGS: Final = ("x-flow-resume-count", "qpid.flow_resume_count")
+BLOCK_PUBLISH: Final = "block-publish"
+STOP_PERCENT: Final = 80  # of a maximum: the broker's own stop mark for a queue that blocks there
 
 
 class Api(Protocol):
@@ -105,15 +109,17 @@ def ask(api: Api, looks: int = LOOKS, pause_s: float = PAUSE_S) -> Clients:
         consuming=tuple(_consumer(row) for row in rows_of(api.get("consumers"))),
         marks=marks,
         marked=marked,
-        ceilings=_ceilings(api, marked) if marked else {},
+        ceilings=_ceilings(api, marks, marked) if marked else {},
         in_bytes=tuple(in_bytes),
     )
 
 
 def stage_of(row: Row) -> str:
-    """A queue's name as events have it: with its vhost, if that is another than `/`."""
+    """A queue's name as events have it: broker/activity.py:stage_name."""
     vhost, name = str(row.get("vhost")), str(row.get("name"))
-    return f"queue {name}" if vhost == "/" else f"queue {vhost}/{name}"
+    if vhost == "/" and "/" not in name:
+        return f"queue {name}"
+    return f"queue {quote(vhost, safe='')}/{name}"
 
 
 def _consumer(row: Row) -> Consuming:
@@ -147,21 +153,31 @@ def _marked_in_bytes(flow: Json) -> list[str]:
     return [str(row["id"]) for row, mark in marks if isinstance(mark, dict) and _whole(mark.get("stop_bytes"))]
 
 
-def _ceilings(api: Api, marked: dict[str, tuple[str, str]]) -> dict[str, tuple[int, int]]:
+def _ceilings(
+    api: Api, marks: dict[str, tuple[int, int]], marked: dict[str, tuple[str, str]]
+) -> dict[str, tuple[int, int]]:
     rows = rows_of(api.get("queues", columns="vhost,name,arguments,effective_policy_definition"))
     places = {(str(row.get("vhost")), str(row.get("name"))): row for row in rows}
-    return {stage: _ceiling(places[place]) for stage, place in marked.items() if place in places}
+    return {stage: _ceiling(places[place], marks[stage][0]) for stage, place in marked.items() if place in places}
 
 
-def _ceiling(queue: Row) -> tuple[int, int]:
-    """The largest stop and resume mark that a policy can give this queue."""
+def _ceiling(queue: Row, stop_now: int) -> tuple[int, int]:
+    """The largest stop and resume mark that a policy can give this queue without losing what is held back now."""
     arguments, policy = queue.get("arguments"), queue.get("effective_policy_definition")
     own = arguments if isinstance(arguments, dict) else {}
-    stop = next((_whole(own[name]) for name in STOP_SPELLINGS if name in own), 0)
-    resume = next((_whole(own[name]) for name in RESUME_SPELLINGS if name in own), NO_CEILING)
-    maximums = [own.get("x-max-length"), policy.get("max-length") if isinstance(policy, dict) else None]
+    given = policy if isinstance(policy, dict) else {}
     # A stop mark of 0 is none; a resume mark of 0 is one.
-    return min([stop or NO_CEILING, *(_whole(one) for one in maximums if one is not None)]), resume
+    stop = next((_whole(own[name]) for name in STOP_SPELLINGS if name in own), 0) or NO_CEILING
+    resume = next((_whole(own[name]) for name in RESUME_SPELLINGS if name in own), NO_CEILING)
+    lengths = [_whole(one) for one in (own.get("x-max-length"), given.get("max-length")) if one is not None]
+    is_bounded = bool(lengths) or "x-max-length-bytes" in own or "max-length-bytes" in given
+    if not is_bounded:
+        return stop, resume
+    if own.get("x-overflow", given.get("overflow")) != BLOCK_PUBLISH:
+        # It drops or refuses at its maximum. The twin knows no maximum, so it is not moved any nearer to it.
+        return min(stop, stop_now), resume
+    # As the broker's own mark has it: above that its publishers' channels are blocked before confirms are held.
+    return min([stop, *(max(stop_now, one * STOP_PERCENT // 100) for one in lengths)]), resume
 
 
 def _whole(value: Json) -> int:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from penstock.flow.twin import Consumers, Load, Plant, Publishers, Settings, simulate, tune
+from penstock.flow.twin.clients import METHOD_BYTES, block_of
+from penstock.flow.twin.stages import FRAMING_BYTES
 from penstock.spark.advice.clients import Clients, Consuming, Publishing
 from penstock.spark.advice.grid import HOPS, SECTION
 from penstock.spark.advice.observed import Observed, Seen
 from penstock.spark.complaint import Complaint
 
 HELD_BACK: Final = 0.05  # blocked more than this, a publisher would send more if it might; flow/verdict.py
-FRAMING_BYTES: Final = 31  # of a message on the wire, beside its body: header frame and the frame around the body
 HELD_BYTES: Final = 120  # what Python takes for a message that waits, beside body and framing; docs/advice.md
 BODY_BYTES: Final = 100  # where nothing is known
 PERSISTENT: Final = 0.5  # of what queues take, from there on the load is a persistent one
@@ -29,8 +31,12 @@ CHUNK_US: Final = 10_000.0  # of a slow consumer's work, before it acks
 PUBLISHERS_MAX: Final = 64  # more of them cost the twin time and change nothing: all share one core
 QUEUES_MAX: Final = 64
 MESSAGE_US: Final = Consumers().message_us  # of a consumer that is not slow
+SEEN: Final = Consumers(wake=1)  # a consumer of which nothing more is known: it takes what there is when it comes
+TICK_S: Final = 0.005  # publishers with a rate send what has come together in that time, as their loops do
 SHORT_S: Final = 0.4  # simulated, where syncs are as short as usual
 SHORT_MAX_S: Final = 4.0
+FEW: Final = 100  # messages that a simulation should see where publishers send few
+FEW_MAX_S: Final = 600.0
 SYNCS: Final = 100  # that a simulation should see
 CYCLES: Final = 4  # and how often a queue should be saturated in it
 CYCLES_MAX_S: Final = 10.0
@@ -84,7 +90,7 @@ def check_given(given: Mapping[str, str]) -> None:
     for name, value in given.items():
         if name in NUMBERS:
             try:
-                if float(value) >= 0:
+                if 0 <= float(value) < inf:
                     continue
             except ValueError:
                 pass
@@ -127,8 +133,9 @@ def load_of(observed: Observed, clients: Clients | None) -> tuple[Load, list[str
         window=window,
         persistent=persistent,
         body_bytes=body,
-        lead_max=0 if window or not pushes else _lead(active, count),
+        lead_max=0 if window or not pushes else _lead(active, count if fanout else -(-count // queues)),
     )
+    publishers = replace(publishers, block=_block(publishers))
     backlog = min((_ready_min(one, consumers) for one in active), default=0)
     return Load(publishers, consumers, queues, fanout, min(backlog, 100_000)), notes
 
@@ -194,11 +201,14 @@ def message_room(memory_room: float, body_bytes: int) -> float:
 
 
 def short_s(plant: Plant, load: Load) -> float:
-    """How long a setting must be simulated so that chance does not decide: with a slow disk, for longer."""
-    if not load.publishers.persistent:
-        return SHORT_S
-    sync_us = sum(plant.sync_us) / len(plant.sync_us) + plant.sync_delay_us
-    return min(SHORT_MAX_S, max(SHORT_S, SYNCS * sync_us / 1e6))
+    """How long a setting must be simulated so that chance does not decide: with a slow disk or few messages, longer."""
+    publishers, enough_s = load.publishers, SHORT_S
+    if publishers.rate:
+        enough_s = max(enough_s, min(FEW_MAX_S, FEW / (publishers.rate * publishers.count)))
+    if publishers.persistent:
+        sync_us = sum(plant.sync_us) / len(plant.sync_us) + plant.sync_delay_us
+        enough_s = max(enough_s, min(SHORT_MAX_S, SYNCS * sync_us / 1e6))
+    return enough_s
 
 
 def cycles_s(settings: Settings, pace: float) -> float:
@@ -247,6 +257,12 @@ def _is_full(publishing: Sequence[Publishing]) -> bool:
     return sum(one.unconfirmed_mean / one.unconfirmed_max for one in confirming) / len(confirming) >= 0.5
 
 
+def _block(publishers: Publishers) -> int:
+    """What a publisher sends at once; 0: as much as it can, it is held back."""
+    usual = block_of(publishers, publishers.body_bytes + FRAMING_BYTES + METHOD_BYTES)
+    return min(usual, max(1, round(publishers.rate * TICK_S))) if publishers.rate else 0
+
+
 def _consumers(observed: Observed, queues: Sequence[Seen], clients: Clients | None) -> Consumers:
     count = sum(one.consumers for one in queues)
     sent = sum(one.sent for one in queues)
@@ -256,10 +272,11 @@ def _consumers(observed: Observed, queues: Sequence[Seen], clients: Clients | No
     known: list[Consuming] = [one for one in clients.consuming if one.queue in names] if clients else []
     acking = [one for one in known if one.acks]
     limits = sorted(one.prefetch for one in acking if one.prefetch)
-    consumers = Consumers(
+    consumers = replace(
+        SEEN,
         count=count,
         acks=len(acking) * 2 >= len(known),
-        prefetch=limits[len(limits) // 2] if limits else 0 if known else Consumers().prefetch,
+        prefetch=limits[len(limits) // 2] if limits else 0 if known else SEEN.prefetch,
     )
     consumers = within_prefetch(consumers, consumers.prefetch)
     if any(_ready_min(one, consumers) > ALWAYS for one in queues):
@@ -267,7 +284,7 @@ def _consumers(observed: Observed, queues: Sequence[Seen], clients: Clients | No
         # who works for seconds acks in between.
         message_us = max(consumers.message_us, 1e6 * count / sent)
         chunk = max(1, min(consumers.ack_batch, round(CHUNK_US / message_us)))
-        consumers = replace(consumers, message_us=message_us, chunk=chunk, ack_batch=chunk, wake=1)
+        consumers = replace(consumers, message_us=message_us, chunk=chunk, ack_batch=chunk)
     return consumers
 
 
@@ -285,11 +302,12 @@ def _ready_min(queue: Seen, consumers: Consumers) -> int:
     return max(0, queue.messages_min - queue.consumers * consumers.prefetch * consumers.acks)
 
 
-def _lead(queues: Sequence[Seen], count: int) -> int:
-    """Publishers without confirms that push and yet fill no queue: something lets them wait for the consumers."""
+def _lead(queues: Sequence[Seen], sharing: int) -> int:
+    """Publishers without confirms that push and yet fill no queue: something lets them wait for the consumers. So many
+    of them share a queue."""
     longest = max((one.messages_max for one in queues if one.consumers), default=0)
     grows = any(one.growth > STEADY * one.received for one in queues)
-    return 0 if grows or not longest else max(1000, longest // count)
+    return 0 if grows or not longest else max(1000, longest // sharing)
 
 
 def _percent(part: float) -> str:

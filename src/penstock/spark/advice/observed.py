@@ -70,7 +70,6 @@ class Seen:
     consumers: int = 0
     messages_min: int = 0
     messages_max: int = 0
-    messages_last: int = 0
     growth: float = 0.0  # messages per second, over the stretch
 
     @property
@@ -107,7 +106,6 @@ class Observed:
     content_bytes: float  # of a message with its frames; 0: not known
     cpu_us: float  # of the broker's thread, for each message that was published; 0: not known
     sync_mean_us: float
-    sync_p99_us: float
     memory_used: int
     memory_limit: int
     samples: tuple[Row, ...]  # for the fit
@@ -173,7 +171,6 @@ def observe(tables: Tables, over_s: float, subject: str = "", not_before: dateti
         content_bytes=_content_bytes(_rows(tables, "blocks", since, ["messages", "bytes"]), syncs),
         cpu_us=0.0 if subject else _cpu_us(resources, [row for row in samples if row["stage"] in names]),
         sync_mean_us=sum(_number(row, "mean_us") * _number(row, "count") for row in syncs) / counts if counts else 0.0,
-        sync_p99_us=max((_number(row, "p99_us") for row in syncs), default=0.0),
         memory_used=int(_number(newest_resources, "memory_used_bytes")),
         memory_limit=int(_number(newest_resources, "memory_limit_bytes")),
         samples=tuple(samples),
@@ -219,7 +216,6 @@ def _seen(stage: str, rows: Sequence[Row]) -> Seen:
         consumers=int(_number(rows[-1], "consumers")),
         messages_min=min(depths),
         messages_max=max(depths),
-        messages_last=depths[-1],
         growth=(depths[-1] - depths[0]) / span if span else 0.0,
     )
 

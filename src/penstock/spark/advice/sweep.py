@@ -18,7 +18,8 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.flow.twin import Load, Outcome, Plant, Settings, simulate
-from penstock.spark.advice.load import FRAMING_BYTES, cycles_s, within_prefetch
+from penstock.flow.twin.stages import FRAMING_BYTES
+from penstock.spark.advice.load import cycles_s, within_prefetch
 from penstock.spark.advice.rank import Candidate, mean
 
 TASK: Final = 8  # settings of a task: enough to be worth one, few enough to see progress and to end together

@@ -66,11 +66,8 @@ def change(goal: str, then: Outcome, now: Outcome) -> str:
 
 
 def nothing(goal: str, error: float, tried: int) -> str:
-    better = {"latency": "a lower p99", "memory": "less memory", "throughput": "more throughput"}.get(
-        goal, "a better balance"
-    )
     return (
-        f"Nothing to change: of {tried:,} settings none promises {better} by more than {100 * error:.0f} %, "
+        f"Nothing to change: of {tried:,} settings none promises {BETTER[goal]} by more than {100 * error:.0f} %, "
         "which is how far the twin may be wrong."
     )
 
