@@ -99,6 +99,15 @@ def test_only_what_comes_and_goes_within_a_turn_is_too_small_to_be_told(monkeypa
     assert twin.Figure("msg/s", 0.0, [0.0, 2.0], False).is_told
 
 
+def test_a_p99_is_told_no_finer_than_threads_wake(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    twin = import_module("twin")
+    fine, coarse = (twin.Figure("p99 ms", predicted, [0.10, 0.16, 0.29], False) for predicted in (0.23, 0.27))
+    assert (fine.cells()[-1], twin.is_right([fine])) == ("+44%, small", True)
+    assert (coarse.cells()[-1], twin.is_right([coarse])) == ("+69% !", False)
+    assert not twin.Figure("msg/s", 0.23, [0.16], False).is_near
+
+
 def test_the_benchmark_of_one_event_fails_if_all_that_are_allowed_take_too_much():
     command = [sys.executable, str(BENCH / "events.py"), "each"]
     run = subprocess.run(command, capture_output=True, text=True, env=serve_environment(), check=False)
