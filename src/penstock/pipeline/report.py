@@ -30,18 +30,25 @@ def report(
     with one_line():
         from penstock.spark.ledger import Ledger
         from penstock.spark.report.digest import WINDOW_S, digest, read_advice
+        from penstock.spark.report.frame import when
         from penstock.spark.report.html import page
+        from penstock.spark.tables.schema import DERIVED
 
         ledger = Ledger(tables)
         newest = ledger.newest()
         if newest is None:
             fail(f"there is nothing in {tables} yet: penstock pipeline flow fills it")
         window_s = ledger.window_s or WINDOW_S
+        first = when(min(part.first for name in DERIVED for part in ledger.parts(name)) // 1000)
         last = newest + timedelta(seconds=window_s)
         end = min(moment(until, last, "--until"), last)  # there is nothing later
-        begin = max(moment(since, end, "--since"), end - timedelta(seconds=SPAN_S_MAX))
+        # Of what the tables do not know, nothing must be said: that nothing was held back would be no answer.
+        if end <= first:
+            fail(f"--until {until}: the tables know {first:%Y-%m-%dT%H:%M} to {last:%Y-%m-%dT%H:%M} UTC only")
+        begin = moment(since, end, "--since")
         if begin >= end:
             fail(f"--since {since}: that is not before the end, {end:%Y-%m-%dT%H:%M} UTC")
+        begin = max(begin, first, end - timedelta(seconds=SPAN_S_MAX))
         advice = read_advice(tables)
         found = digest(ledger, begin, end, window_s, advice=advice)
         if found["known_s"] < (end - begin).total_seconds():  # the tables are younger than that

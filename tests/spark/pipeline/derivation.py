@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.spark.flowjob.batch import known, with_known
 from penstock.spark.flowjob.gathered import gathered
 from penstock.spark.flowjob.plans import Plans
-from penstock.spark.flowjob.recent import between, shaped
-from penstock.spark.tables.derive import Inputs, derive, window_start
+from penstock.spark.flowjob.recent import between, first_window, shaped
+from penstock.spark.tables.derive import Inputs, derive
 from penstock.spark.tables.events import parse
-from penstock.spark.tables.schema import DERIVED, LOOKBACK_S, REACH_S, schema, trend_s
+from penstock.spark.tables.schema import DERIVED, LOOKBACK_S, schema, trend_s
+from penstock.spark.tables.windows import window_start
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -96,10 +97,11 @@ class Slices:
         return {name: rows.to_pylist() for name, rows in self.made.items()}
 
     def add(self, batch: pa.Table) -> None:
-        newest = window_start(pc.max(self.events["at"]).as_py(), self.window_s) if self.events is not None else None
-        first = pc.min(batch.filter(pc.invert(batch["late"]))["at"]).as_py() - timedelta(seconds=REACH_S)
+        latest = pc.max(self.events["at"]).as_py() if self.events is not None else None
+        newest = window_start(latest, self.window_s) if latest is not None else None
+        oldest = pc.min(batch.filter(pc.invert(batch["late"]))["at"]).as_py()
         seen = pc.min(between(self.made["open"], newest, None)["seen_at"]).as_py() if newest is not None else None
-        start = window_start(min(first, seen) if seen is not None else first, self.window_s)
+        start = first_window(oldest, latest, seen, self.window_s)
         self.events = pa.concat_tables([self.events, batch]) if self.events is not None else batch
         fresh = self.plans.derive(self.inputs(start, newest))
         for name, rows in fresh.items():

@@ -111,6 +111,23 @@ FORECASTS: tuple[tuple[str, str, float, float, float, float | None], ...] = (
     ("memory", "bytes", 610e6, 1600e6, 11_000.0, 90_000.0),
 )
 RESOURCE = {"store": "disk", "queue": "CPU", "saturated": "consumers", "memory": "memory"}
+# Seconds, and how the report and the page say them: the same.
+LASTING = (
+    (0, "0.0 s"),
+    (0.0002, "1 ms"),
+    (0.029, "29 ms"),
+    (0.0304, "30 ms"),
+    (0.0305, "31 ms"),
+    (1.25, "1.3 s"),
+    (9.0, "9.0 s"),
+    (9.96, "10.0 s"),
+    (12.5, "13 s"),
+    (59.6, "1 min"),
+    (200, "3 min 20 s"),
+    (3600, "1 h"),
+    (18_120, "5 h 2 min"),
+    (273_600, "3 d 4 h"),
+)
 
 Rows = dict[str, list[dict[str, Any]]]
 

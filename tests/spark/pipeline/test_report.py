@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.pipeline.command import pipeline
+from penstock.spark.flowjob.own import large_session
 from penstock.spark.ledger import Ledger, append
 from penstock.spark.report.cells import rows_of
 from penstock.spark.report.contents import KINDS, LISTINGS
@@ -30,7 +31,7 @@ from penstock.spark.report.svg import LABELS, Axis, Line, level, lines
 from penstock.spark.report.words import advised_for, lasting
 from penstock.spark.tables.quality import RULES
 from penstock.spark.tables.schema import TABLES
-from tests.spark.pipeline.story import ADVICE, CONNECTIONS, END, Rows, channel, story, write
+from tests.spark.pipeline.story import ADVICE, CONNECTIONS, END, LASTING, Rows, arrow, channel, story, write
 
 HOUR = timedelta(hours=1)
 PAGE_BYTES_MAX = 1 << 20
@@ -181,12 +182,37 @@ def test_what_is_blocked_at_the_end_is_what_the_newest_window_says(root: Path, t
     assert before["open"] == []
 
 
-def test_a_stretch_without_rows_says_that_nothing_was_held_back(root: Path):
-    quiet = digest(Ledger(root), END - 5 * HOUR, END - 2 * HOUR, 10.0)
+@pytest.fixture
+def idle(tmp_path: Path) -> Ledger:
+    """Tables of six hours in which a broker that does nothing is looked at twice."""
+    ends = (END - 6 * HOUR, END - timedelta(seconds=10))
+    return write(tmp_path / "idle", {"resources": [{"window": window, "connections": 1} for window in ends]})
+
+
+def test_a_stretch_without_rows_says_that_nothing_was_held_back(idle: Ledger, tmp_path: Path):
+    quiet = digest(idle, END - 5 * HOUR, END - 2 * HOUR, 10.0)
     assert quiet["summary"][0]["text"] == "Nothing was held back within 3 h."
     assert (quiet["known_s"], quiet["steps"] * quiet["step_s"]) == (10_800.0, 10_800.0)
     assert quiet["stages"] == quiet["verdicts"] == quiet["longest"] == quiet["depth"] == []
     assert "Nothing was held back" in page(quiet, 0)
+    file = tmp_path / "report.html"
+    code, out, err = run("--tables", str(idle.root), "--to", str(file), "--since", "3h", "--until", "2h")
+    assert (code, err) == (0, "")
+    assert out == f"{file}: 2026-03-04 10:00 to 2026-03-04 13:00 UTC. Nothing was held back within 3 h.\n"
+
+
+def test_of_a_time_before_the_tables_begin_there_is_no_report(root: Path, tmp_path: Path):
+    file = tmp_path / "report.html"
+    for until in ("2020-01-01", "2026-03-04T14:00", "1h"):
+        code, out, err = run("--tables", str(root), "--to", str(file), "--until", until)
+        assert (code, out) == (1, "")
+        assert err == f"penstock: --until {until}: the tables know 2026-03-04T14:00 to 2026-03-04T15:00 UTC only\n"
+    assert not file.exists()
+    code, out, _ = run("--tables", str(root), "--to", str(file), "--since", "5h", "--until", "2026-03-04T14:05")
+    assert (code, out.partition(": ")[2]) == (
+        0,
+        "2026-03-04 14:00 to 2026-03-04 14:05 UTC. Nothing was held back within 5 min.\n",
+    )
 
 
 def test_of_a_day_of_which_the_tables_have_an_hour_shares_are_of_the_hour(root: Path, told: dict[str, Any]):
@@ -214,6 +240,56 @@ def test_a_client_that_comes_back_is_one_client(tmp_path: Path):
     found = digest(write(tmp_path, rows), END - timedelta(minutes=5), END, 10.0)
     assert [(one["name"], one["held_s"]) for one in found["verdicts"]] == [("worker", 150.0)]
     assert [(one["label"], one["blocked_s"]) for one in found["stages"]] == [("channel 1 of worker", 150.0)]
+
+
+def test_a_client_of_several_connections_is_held_back_for_as_long_as_the_worst_of_them(tmp_path: Path):
+    rows: Rows = {"verdicts": [], "blockers": [], "chains": []}
+    # The first is held back all the time, the others half of it; the last two by a channel of their own.
+    ids = [f"connection 10.0.0.5:{50_000 + n} -> 10.0.0.1:5672" for n in range(4)]
+    behind = (("queue", "queue a"), ("queue", "queue b"), ("channel", channel(ids[2])), ("channel", channel(ids[3])))
+    for i in range(30):
+        window = END - timedelta(seconds=10 * (30 - i))
+        for n, (id_, (cause, bottleneck)) in enumerate(zip(ids, behind, strict=True)):
+            share = 0.5 if n else 1.0
+            judged = {"window": window, "cause": cause, "bottleneck": bottleneck}
+            known = {"connection": id_, "client": "worker", "chain": [id_, bottleneck], "share": share}
+            rows["verdicts"].append({**judged, **known})
+            rows["blockers"].append({**judged, "connections": 1, "blocked_us": int(share * 10_000_000)})
+            if i % 2:
+                wait = {"upstream": channel(id_), "downstream": "queue c", "blocked_us": 10_000_000, "blocks": 1}
+                rows["chains"].append({"window": window, **wait})
+    found = digest(write(tmp_path, rows), END - HOUR, END, 10.0)
+    (worker,) = found["verdicts"]
+    assert (worker["name"], worker["held_s"], worker["cause"]) == ("worker", 300.0, "queue")
+    assert worker["by_cause_s"] == {"channel": 75.0, "queue": 225.0}
+    assert sum(worker["share"]) * found["step_s"] == 300.0
+    label = "channel 1 of worker"
+    blockers = {one["bottleneck"]: one for one in found["blockers"]}
+    fields = ("connections", "blocked_s", "present_s")
+    assert {name: tuple(one[field] for field in fields) for name, one in blockers.items()} == {
+        "queue a": (1, 300.0, 300.0),
+        "queue b": (1, 150.0, 300.0),
+        label: (2, 300.0, 300.0),
+    }
+    assert {one["bottleneck"]: one["held_s"] for one in found["summary"][1:]} == {
+        "queue a": 300.0,
+        "queue b": 150.0,
+        label: 150.0,
+    }
+    # Its channels were blocked in every other window, all at once.
+    assert [(one["label"], one["blocked_s"]) for one in found["stages"]] == [(label, 150.0)]
+
+
+def test_a_queue_that_is_sampled_now_and_then_did_nothing_the_rest_of_the_time(tmp_path: Path):
+    row = {"stage": "queue q", "saturated_share": 1.0, "blocked_share": 0.5, "received_rate": 360.0, "sent_rate": None}
+    once = write(tmp_path / "once", {"depth": [{"window": END - timedelta(minutes=30), **row}]})
+    (queue,) = digest(once, END - HOUR, END, 10.0)["depth"]
+    assert (queue["saturated_share"], queue["blocked_share"]) == (round(10 / 3600, 4), round(5 / 3600, 4))
+    assert (queue["received_rate"], queue["sent_rate"]) == (1.0, None)
+    times = [END - timedelta(minutes=10 * n) for n in range(1, 145)]
+    seldom = write(tmp_path / "seldom", {"depth": [{"window": window, **row} for window in times]})
+    (queue,) = digest(seldom, END - 24 * HOUR, END, 10.0)["depth"]
+    assert (queue["saturated_share"], queue["blocked_share"], queue["received_rate"]) == (0.0167, 0.0083, 6.0)
 
 
 def test_a_client_that_calls_itself_store_is_not_the_store(tmp_path: Path):
@@ -304,7 +380,7 @@ def test_rows_that_spark_wrote_give_the_same_digest(
 ):
     source = Ledger(root)
     with Ledger(tmp_path).writing() as ledger:
-        changes = [append(table, source.read(spark, table)) for table in ("verdicts", "syncs")]
+        changes = [append(table, source.read(large_session(spark), table)) for table in ("verdicts", "syncs")]
         ledger.commit(0, changes, query="spark", window_s=10.0)
     found = digest(Ledger(tmp_path), END - HOUR, END, 10.0)
     assert {part: found[part] for part in ("summary", "verdicts", "syncs")} == {
@@ -337,9 +413,7 @@ def test_levels_and_durations_are_in_words():
     assert [level(share) for share in (0.0, 0.001, 0.3, 0.5, 0.7, 1.0)] == [
         "", "level-1", "level-2", "level-3", "level-4", "level-5"
     ]  # fmt: skip
-    assert [lasting(s) for s in (0, 0.0304, 1.25, 9.0, 59.6, 200, 18_120, 273_600)] == [
-        "0 s", "30 ms", "1.2 s", "9 s", "1 min", "3 min 20 s", "5 h 2 min", "3 d 4 h"
-    ]  # fmt: skip
+    assert [lasting(seconds) for seconds, _ in LASTING] == [text for _, text in LASTING]
 
 
 def test_moments_below_a_chart_are_told_apart_and_nothing_is_drawn_where_nothing_is_known():
@@ -383,6 +457,51 @@ def test_the_page_s_file_has_three_ranges_and_sums_up_only_what_may_have_changed
         "1h": 3600,
         "24h": 86_400,
     }
+
+
+def test_a_range_that_cannot_be_summed_up_stays_as_it_was_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    hours_ago = [{"window": END - 6 * HOUR, "stage": "queue q", "messages_max": 1}]
+    with Ledger(tmp_path).writing() as ledger:
+        ledger.commit(0, [append("depth", arrow("depth", hours_ago))], query="story", window_s=10.0)
+        (part,) = ledger.files("depth")
+        ledger.commit(1, [append(table, arrow(table, rows)) for table, rows in story().items()], query="story")
+    now = [0.0]
+    writer = PageWriter(Ledger(tmp_path), tmp_path, clock=lambda: now[0])
+    whole = part.read_bytes()
+
+    def written(at_s: float, content: bytes) -> list[str]:
+        """What the ranges in the file say when it is written then, and the part is this."""
+        now[0] = at_s
+        part.write_bytes(content)
+        (tmp_path / "advice.json").write_text(json.dumps({"sentence": f"at {at_s:g}"}))
+        assert writer.write()
+        ranges = json.loads((tmp_path / "page.json").read_bytes())["ranges"]
+        return [one["advice"]["sentence"] for one in ranges.values()]
+
+    assert written(0, whole) == ["at 0"] * 3
+    torn = whole[: len(whole) // 2]
+    assert written(200, torn) == ["at 200", "at 200", "at 0"]
+    assert written(400, torn) == ["at 400", "at 400", "at 0"]
+    # It is not tried again before it is due.
+    assert written(405, whole) == ["at 405", "at 400", "at 0"]
+    assert written(600, whole) == ["at 600"] * 3
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"{part} is damaged: ")
+    assert "\n" not in line
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_where_no_range_can_be_summed_up_there_is_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    ledger = write(tmp_path, {"depth": [{"window": END - timedelta(seconds=10), "stage": "queue q"}]})
+    (part,) = ledger.files("depth")
+    part.unlink()
+    writer = PageWriter(ledger, tmp_path)
+    assert not writer.write(whole=True)
+    assert not writer.write(whole=True)
+    assert not (tmp_path / "page.json").exists()
+    assert len(caplog.records) == 1
 
 
 def test_tables_without_rows_make_no_file(tmp_path: Path):
@@ -573,11 +692,16 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(root: Path, tmp_path
         (("--since", "99999999d"), "more than ten years"),
         (("--since", "2027-01-01"), "not before the end"),
         (("--until", "soon"), "--until soon: not a time"),
+        (("--until", "0001-01-01"), "--until 0001-01-01: the tables know 2026-03-04T14:00"),
+        (("--until", "0001-01-01", "--since", "3660d"), "--until 0001-01-01: the tables know 2026-03-04T14:00"),
+        (("--until", "3660d", "--since", "3660d"), "--until 3660d: the tables know 2026-03-04T14:00"),
+        (("--until", "0001-01-01T00:00+01:00"), "not a time"),
+        (("--since", "0001-01-01T00:00+01:00"), "not a time"),
         (("--to", "/proc/none/report.html"), "/proc/none/report.html: No such file"),
         (("--tables", "/proc/none"), "there are no tables in /proc/none"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(root: Path, arguments: tuple[str, str], line: str):
+def test_a_mistake_is_told_in_one_line(root: Path, arguments: tuple[str, ...], line: str):
     code, out, err = run("--tables", str(root), *arguments)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("penstock: ")

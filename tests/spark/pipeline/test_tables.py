@@ -101,6 +101,9 @@ def script() -> list[Event]:
     it.span(1, 3.5, "queue told", "store")
     it.blocked(2, "queue summed", "store", 30, ("store",))
     it.unblocked(2, "queue summed", "store", 0.4, 30)
+    nobody = {"stage": "queue alone", "kind": "queue", "cause": "store", "chain": [], "messages": 4, "bytes": 40}
+    it.put("blocked", 3, **nobody, count=1)
+    it.unblocked(4, "queue alone", "store", 1)
     it.blocked(5, "queue dropped", "store")
     it.sample(6, "queue dropped", blocked=True)
     it.sample(8, "queue dropped", blocked=False)
@@ -261,6 +264,11 @@ def test_a_block_whose_end_was_dropped_is_over_before_others_that_are_told_as_a_
         (at(130), 500_000),
     ]
     assert [row["window"] for row in of(tables["open"], stage="queue missed")] == [at(100), at(110), at(120)]
+
+
+def test_a_chain_with_nobody_in_it_is_that_of_the_stage_and_what_blocked_it(tables: Tables):
+    (row,) = of(tables["blocks"], stage="queue alone")
+    assert (row["chain"], row["root"]) == (["queue alone", "store"], "store")
 
 
 def test_a_stage_that_is_silent_for_a_minute_was_free_since_the_last_sign_of_it(tables: Tables):
@@ -471,7 +479,9 @@ def test_a_disk_that_fills_is_at_its_limit_when_the_line_through_its_windows_is(
     assert row["in_s"] == pytest.approx(20.0)
     assert row["hits_at"] == at(400 + 20)
     (memory,) = of(tables["forecast"], subject="memory", window=at(390))
-    assert (memory["slope_per_s"], memory["in_s"], memory["hits_at"]) == (0.0, None, None)  # it does not grow
+    # It does not grow, and no line fits better than another.
+    found = (memory["slope_per_s"], memory["in_s"], memory["hits_at"], memory["r2"])
+    assert found == (0.0, None, None, None)
 
 
 def test_windows_of_ten_minutes_have_forecasts_too_slice_by_slice(spark: SparkSession, tmp_path: Path):

@@ -19,6 +19,7 @@ from penstock.spark.report.names import Names
 QUEUES_MAX: Final = 12
 QUALITY_MAX: Final = 120  # more than there are rules: `all hold` is said of all
 EXAMPLE_LETTERS_MAX: Final = 200
+SPREAD: Final = ("saturated_share", "blocked_share", "received_rate", "sent_rate")  # of a queue, over the stretch
 
 Series = list[float | int | None]
 
@@ -28,8 +29,8 @@ def depth(tables: Tables, names: Names, steps: Steps) -> tuple[list[Row], int]:
     parts = []
     for part in each_slice(tables, "depth", steps):
         named = relabelled(part, "stage", names.labels(uniques(part, "stage")))
-        sums = [("messages_max", "max"), ("saturated_share", "mean"), ("blocked_share", "mean"), ("limit_share", "max")]
-        by_step = group(named, ["stage", "step"], [*sums, ("received_rate", "mean"), ("sent_rate", "mean")])
+        sums = [("messages_max", "max"), ("limit_share", "max"), *((name, "sum") for name in SPREAD)]
+        by_step = group(named, ["stage", "step"], sums)
         last = named.sort_by([("at_ms", "ascending")])
         ends = group(last, ["stage", "step"], [(name, "last") for name in ("messages_last", "consumers", "vhost")])
         limits = group(last, ["stage", "step"], [("limit_messages", "last"), ("limit_bytes", "last")])
@@ -59,10 +60,10 @@ def _queue(own: pa.Table, name: str, steps: Steps) -> Row:
         "limit": known["limit_messages"],
         "limit_bytes": known["limit_bytes"],
         "limit_share": _rounded(max(near, default=None)),
-        "saturated_share": _mean(ordered, "saturated_share", steps),
-        "blocked_share": _mean(ordered, "blocked_share", steps),
-        "received_rate": _rounded(_known(ordered, "received_rate"), 2),
-        "sent_rate": _rounded(_known(ordered, "sent_rate"), 2),
+        "saturated_share": _share(ordered, "saturated_share", steps),
+        "blocked_share": _share(ordered, "blocked_share", steps),
+        "received_rate": _rounded(_spread(ordered, "received_rate", steps), 2),
+        "sent_rate": _rounded(_spread(ordered, "sent_rate", steps), 2),
         "messages": series(ordered, "messages_max", steps),
     }
 
@@ -72,9 +73,14 @@ def _known(ordered: list[Row], column: str) -> Any:
     return next((row[column] for row in reversed(ordered) if row[column] is not None), None)
 
 
-def _mean(ordered: list[Row], column: str, steps: Steps) -> float:
-    """Over the whole stretch: where nothing was sampled, nothing happened."""
-    return round(sum(row[column] or 0.0 for row in ordered) * steps.step_ms / 1000 / steps.known_s, 4)
+def _spread(ordered: list[Row], column: str, steps: Steps) -> float | None:
+    """Over all that is known of the stretch: where nothing was sampled, nothing happened. None: no window has it."""
+    found = [row[column] for row in ordered if row[column] is not None]
+    return sum(found) * steps.window_s / steps.known_s if found else None
+
+
+def _share(ordered: list[Row], column: str, steps: Steps) -> float:
+    return round(min(1.0, _spread(ordered, column, steps) or 0.0), 4)
 
 
 def syncs(tables: Tables, steps: Steps) -> Row:

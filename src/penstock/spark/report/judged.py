@@ -1,7 +1,7 @@
 """Judged: who was held back, by what, when. From the tables verdicts and blockers.
 
 A row of verdicts is a connection and a window, with its share of it. A client of several connections is held back as
-much as the worst of them.
+much as the worst of them, window by window: never for longer than has passed.
 Place: digest.py.  Not here: how a verdict comes about (flow/window.py), sentences (words.py).
 """
 
@@ -21,6 +21,9 @@ WHO_MAX: Final = 30
 BLOCKERS_MAX: Final = 15
 GROUPS_MAX: Final = 6  # told in the summary
 _BETWEEN: Final = "\x1f"  # of the parts of a chain that is kept as one text
+# A client's window, by what held it back: the worst of its connections.
+_WINDOW: Final = ["who", "at_ms", "step", "cause", "bottleneck"]
+_WORST: Final = [("held_s", "max"), ("chain", "max"), ("user", "max"), ("vhost", "max")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,8 @@ def judged(tables: Tables, steps: Steps) -> Judged:
         return Judged([], [], clients, 0)
     names = Names(clients)
     windows = relabelled(windows, "bottleneck", names.labels(uniques(windows, "bottleneck")))
-    totals = group(windows, ["who"], [("held_s", "sum")]).sort_by([("held_s", "descending"), ("who", "ascending")])
+    windows = _divided(group(windows, _WINDOW, _WORST))  # again: two channels may be one by their labels
+    totals = group(windows, ["who"], [("own_s", "sum")]).sort_by([("own_s", "descending"), ("who", "ascending")])
     chosen = totals["who"].to_pylist()[:WHO_MAX]
     who = [_who(windows.filter(pc.equal(windows["who"], name)), name, steps) for name in chosen]
     return Judged(who, _groups(windows, names, steps), clients, max(0, totals.num_rows - WHO_MAX))
@@ -71,7 +75,7 @@ def _clients(tables: Tables, steps: Steps) -> dict[str, str]:
 
 
 def _by_window(part: pa.Table, clients: dict[str, str], steps: Steps) -> pa.Table:
-    """By client, window and cause the worst of its connections; `clients` learns who is who."""
+    """By client, window, cause and bottleneck the worst of its connections; `clients` learns who is who."""
     for row in group(part, ["connection"], [("client", "max")]).to_pylist():
         if row["connection"] and row["client"]:
             clients[bare(row["connection"])] = cut(row["client"])
@@ -85,23 +89,28 @@ def _by_window(part: pa.Table, clients: dict[str, str], steps: Steps) -> pa.Tabl
         named = named.set_column(named.column_names.index(name), name, column)
     chain = pc.fill_null(pc.binary_join(named["chain"], _BETWEEN), "")
     named = named.set_column(named.column_names.index("chain"), "chain", chain)
-    worst = group(
-        named,
-        ["who", "at_ms", "step", "cause", "bottleneck"],
-        [("share", "max"), ("chain", "max"), ("user", "max"), ("vhost", "max")],
-    )
-    held_s = pc.multiply(pc.min_element_wise(pc.fill_null(worst["share"], 0.0), 1.0), steps.window_s)
-    return worst.append_column("held_s", held_s)
+    held_s = pc.multiply(pc.min_element_wise(pc.fill_null(named["share"], 0.0), 1.0), steps.window_s)
+    return group(named.append_column("held_s", held_s), _WINDOW, _WORST)
+
+
+def _divided(windows: pa.Table) -> pa.Table:
+    """`own_s`: the time of a client's window, which is that of its worst connection, among all that held it back."""
+    by_client = windows.append_column("all_s", windows["held_s"])
+    sums = group(by_client, ["who", "at_ms"], [("held_s", "max"), ("all_s", "sum")])
+    sums = sums.rename_columns(["worst_s" if name == "held_s" else name for name in sums.column_names])
+    found = windows.join(sums, ["who", "at_ms"], use_threads=False)
+    part = pc.if_else(pc.greater(found["all_s"], 0.0), pc.divide(found["worst_s"], found["all_s"]), 0.0)
+    return found.append_column("own_s", pc.multiply(found["held_s"], part))
 
 
 def _who(own: pa.Table, name: str, steps: Steps) -> Row:
     by_cause: dict[str, float] = {}
     held = [0.0] * steps.count
     weights: list[dict[str, float]] = [{} for _ in range(steps.count)]
-    for row in group(own, ["step", "cause"], [("held_s", "sum")]).to_pylist():
-        by_cause[row["cause"]] = by_cause.get(row["cause"], 0.0) + row["held_s"]
-        weights[row["step"]][row["cause"]] = row["held_s"]
-        held[row["step"]] += row["held_s"]
+    for row in group(own, ["step", "cause"], [("own_s", "sum")]).to_pylist():
+        by_cause[row["cause"]] = by_cause.get(row["cause"], 0.0) + row["own_s"]
+        weights[row["step"]][row["cause"]] = row["own_s"]
+        held[row["step"]] += row["own_s"]
     last = own.sort_by([("at_ms", "descending")]).slice(0, 1).to_pylist()[0]
     step_s = steps.step_ms / 1000
     return {
@@ -118,7 +127,9 @@ def _who(own: pa.Table, name: str, steps: Steps) -> Row:
 
 
 def _heaviest(own: pa.Table) -> str:
-    sums = group(own, ["bottleneck"], [("held_s", "sum")]).sort_by([("held_s", "descending")])
+    sums = group(own, ["bottleneck"], [("own_s", "sum")]).sort_by(
+        [("own_s", "descending"), ("bottleneck", "ascending")]
+    )
     return str(sums["bottleneck"][0].as_py())
 
 
@@ -156,13 +167,13 @@ def blockers(tables: Tables, names: Names, steps: Steps) -> list[Row]:
     parts = []
     for part in each_slice(tables, "blockers", steps):
         named = relabelled(part, "bottleneck", names.labels(uniques(part, "bottleneck")))
-        counted = named.append_column("windows", pa.array([1] * named.num_rows, pa.int64()))
-        sums = [("blocked_us", "sum"), ("connections", "max"), ("windows", "sum")]
-        parts.append(group(counted, ["bottleneck", "cause"], sums))
+        # First by window: in one there are as many rows of a label as there are stages that bear it.
+        by_window = group(named, ["bottleneck", "cause", "at_ms"], [("blocked_us", "sum"), ("connections", "sum")])
+        parts.append(by_window)
     found = joined(parts)
     if found is None:
         return []
-    sums = [("blocked_us", "sum"), ("connections", "max"), ("windows", "sum")]
+    sums = [("blocked_us", "sum"), ("connections", "max"), ("at_ms", "count")]
     ordered = group(found, ["bottleneck", "cause"], sums).sort_by(
         [("blocked_us", "descending"), ("bottleneck", "ascending")]
     )
@@ -172,7 +183,7 @@ def blockers(tables: Tables, names: Names, steps: Steps) -> list[Row]:
             "cause": row["cause"] or "",
             "connections": row["connections"] or 0,
             "blocked_s": round((row["blocked_us"] or 0) / 1e6, 3),
-            "present_s": round(row["windows"] * steps.window_s, 3),
+            "present_s": round(row["at_ms"] * steps.window_s, 3),
         }
         for row in ordered.slice(0, BLOCKERS_MAX).to_pylist()
     ]

@@ -3,12 +3,14 @@
     {"version": 1, "made_ms": …, "ranges": {"15m": digest, "1h": digest, "24h": digest}}
 
 `PageWriter.write` is called after a commit. A range is summed up again when its picture may have changed by as much as
-one can see: a day need not be read every five seconds. The file is replaced as a whole: a reader never sees half of it.
+one can see: a day need not be read every five seconds. A range of which a file is damaged or gone stays as it was, and
+the others go on. page.json is replaced as a whole: a reader never sees half of it.
 Upstream: flowjob.py.  Downstream: management/tables.py reads it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -16,6 +18,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
+from penstock.spark.complaint import Complaint
+from penstock.spark.ledger.parts import Damaged
 from penstock.spark.report.digest import WINDOW_S, digest, encoded, read_advice
 from penstock.spark.report.frame import Row, Tables
 
@@ -24,6 +28,8 @@ VERSION: Final = 1
 # Range, its length in seconds, and after how many seconds it is summed up again.
 RANGES: Final = (("15m", 900, 0.0), ("1h", 3600, 15.0), ("24h", 86_400, 180.0))
 COST_SHARE_MAX: Final = 0.05  # of the time: where summing up takes long, it is done less often
+
+log = logging.getLogger("penstock.spark")
 
 
 class History(Tables, Protocol):
@@ -40,7 +46,7 @@ class History(Tables, Protocol):
 class PageWriter:
     """Of one ledger; remembers what it has summed up."""
 
-    __slots__ = ("_clock", "_due_s", "_history", "_ranges", "_root")
+    __slots__ = ("_clock", "_due_s", "_history", "_ranges", "_root", "_told")
 
     def __init__(self, history: History, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._history = history
@@ -48,9 +54,10 @@ class PageWriter:
         self._clock = clock
         self._due_s: dict[str, float] = {}
         self._ranges: dict[str, Row] = {}
+        self._told: set[str] = set()  # files that cannot be read, of which the log has a line
 
     def write(self, whole: bool = False) -> bool:
-        """A new page.json; False: there is nothing in the tables yet. `whole`: all of it anew, whatever it costs."""
+        """A new page.json; False: there is nothing to show yet. `whole`: all of it anew, whatever it costs."""
         newest = self._history.newest()
         if newest is None:
             return False
@@ -62,11 +69,23 @@ class PageWriter:
                 continue
             began_s = self._clock()
             since = until - timedelta(seconds=seconds)
-            self._ranges[name] = digest(self._history, since, until, window_s, advice=advice)
+            try:
+                self._ranges[name] = digest(self._history, since, until, window_s, advice=advice)
+            except (Complaint, OSError) as error:
+                self._tell(error)
             took_s = self._clock() - began_s
             self._due_s[name] = self._clock() + max(every_s, took_s / COST_SHARE_MAX)
+        if not self._ranges:
+            return False
         replace(self._root / FILE, encoded({"version": VERSION, "made_ms": _now_ms(), "ranges": self._ranges}))
         return True
+
+    def _tell(self, error: Complaint | OSError) -> None:
+        """In one line, once for each file: it is found again every few seconds."""
+        what = str(error.path if isinstance(error, Damaged) else error)
+        if what not in self._told:
+            self._told.add(what)
+            log.warning("%s; the History page keeps the ranges that need it as they were", error)
 
 
 def replace(path: Path, content: bytes) -> None:

@@ -66,7 +66,6 @@ class Axis:
 class Strip:
     label: str
     cells: list[tuple[str, str]]  # of each step the class, empty for nothing, and what its title says
-    note: str = ""  # at the right of the label
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,28 +23,38 @@ OPEN_MAX: Final = 30
 
 def blocked(tables: Tables, names: Names, steps: Steps) -> tuple[list[Row], Row, int]:
     """Blocked share by stage and step; the heat map; how many stages were blocked in all."""
-    parts: list[pa.Table] = []
+    links: list[pa.Table] = []
+    stages: list[pa.Table] = []
     kinds: dict[str, str] = {}
     for part in each_slice(tables, "chains", steps):
         ids = {*uniques(part, "upstream"), *uniques(part, "downstream")}
         labels = names.labels(ids)
         kinds.update({labels[id_]: kind_of(id_) for id_ in ids})
         named = relabelled(relabelled(part, "upstream", labels), "downstream", labels)
-        parts.append(group(named, ["upstream", "downstream", "step"], [("blocked_us", "sum"), ("blocks", "sum")]))
-    edges = joined(parts)
-    if edges is None:
+        links.append(group(named, ["upstream", "downstream", "step"], [("blocked_us", "sum"), ("blocks", "sum")]))
+        stages.append(_by_step(named, steps))
+    edges, blocks = joined(links), joined(stages)
+    if edges is None or blocks is None:
         return [], {"upstream": [], "downstream": [], "cells": []}, 0
-    return _stages(edges, kinds, steps), _heat(edges, kinds), len(uniques(edges, "upstream"))
+    return _stages(blocks, kinds, steps), _heat(edges, kinds), len(uniques(edges, "upstream"))
 
 
-def _stages(edges: pa.Table, kinds: dict[str, str], steps: Steps) -> list[Row]:
-    totals = _top(group(edges, ["upstream"], [("blocked_us", "sum"), ("blocks", "sum")]), "upstream", STAGES_MAX)
+def _by_step(named: pa.Table, steps: Steps) -> pa.Table:
+    """Several links, or several connections of one name, may block at the same time: in a window it is blocked once."""
+    sums = [("blocked_us", "sum"), ("blocks", "sum")]
+    windows = group(named, ["upstream", "at_ms", "step"], sums)
+    once_us = pc.min_element_wise(pc.fill_null(windows["blocked_us"], 0), pa.scalar(steps.window_ms * 1000, pa.int64()))
+    windows = windows.set_column(windows.column_names.index("blocked_us"), "blocked_us", once_us)
+    return group(windows, ["upstream", "step"], sums)
+
+
+def _stages(blocks: pa.Table, kinds: dict[str, str], steps: Steps) -> list[Row]:
+    totals = _top(group(blocks, ["upstream"], [("blocked_us", "sum"), ("blocks", "sum")]), "upstream", STAGES_MAX)
     chosen = {row["upstream"]: row for row in totals}
-    kept = edges.filter(pc.is_in(edges["upstream"], pa.array(list(chosen), pa.string())))
+    kept = blocks.filter(pc.is_in(blocks["upstream"], pa.array(list(chosen), pa.string())))
     series = {label: [0.0] * steps.count for label in chosen}
-    for row in group(kept, ["upstream", "step"], [("blocked_us", "sum")]).to_pylist():
-        # Several links, or several connections of one name, may block at the same time: it is blocked once.
-        series[row["upstream"]][row["step"]] = round(min(1.0, row["blocked_us"] / (steps.step_ms * 1000)), 3)
+    for row in kept.to_pylist():
+        series[row["upstream"]][row["step"]] = round(row["blocked_us"] / (steps.step_ms * 1000), 3)
     found = [
         {
             "label": label,

@@ -12,6 +12,7 @@ from typing import Final
 from penstock.flow.state import CONSUMERS, State
 from penstock.flow.verdict import RESOURCES, SATURATED, UNKNOWN
 from penstock.flow.words import SETTING, Case, knobs, percent
+from penstock.spark.report.figures import fixed
 from penstock.spark.report.frame import Row, Steps
 from penstock.spark.report.judged import Group
 from penstock.spark.report.names import kind_of
@@ -162,12 +163,12 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """41 ms, 1.4 s, 41 s, 3 min 20 s, 5 h 2 min, 3 d 4 h: as the page has it."""
+    """41 ms, 1.4 s, 41 s, 3 min 20 s, 5 h 2 min, 3 d 4 h: as the page has it (parts/format.js:duration)."""
     if 0 < seconds < 1:
-        return f"{max(1, round(seconds * 1000))} ms"
+        return f"{max(1, int(fixed(seconds * 1000, 0)))} ms"
     if seconds < 10:
-        return f"{seconds:.1f}".removesuffix(".0") + " s"
-    whole = round(seconds)
+        return f"{fixed(max(0.0, seconds), 1)} s"
+    whole = int(fixed(seconds, 0))
     for size, unit, smaller_size, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:
             rest = whole % size // smaller_size

@@ -262,7 +262,8 @@ def _true(condition: Column) -> Column:
 
 
 def _chain(*told: Column) -> Column:
-    return F.coalesce(*told, F.array("stage", "cause"))
+    """Of a chain with nobody in it the last one would be an error."""
+    return F.coalesce(*(F.when(F.size(one) > 0, one) for one in told), F.array("stage", "cause"))
 
 
 def blocks(found: DataFrame, window_s: int) -> DataFrame:

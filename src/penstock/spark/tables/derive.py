@@ -32,11 +32,8 @@ from penstock.spark.tables.resources import resources
 from penstock.spark.tables.samples import measured, samples
 from penstock.spark.tables.schema import DERIVED
 from penstock.spark.tables.syncs import syncs
-from penstock.spark.tables.windows import micros, window_start
+from penstock.spark.tables.windows import micros
 from penstock.spark.tables.work import work
-
-__all__ = ["KNOWN", "Inputs", "Keep", "derive", "derive_known", "known", "window_start"]
-
 
 Keep = Callable[[DataFrame], DataFrame]
 # What every row of events and open has beside it, the same in all: where the slice begins (0: at the beginning), when
@@ -50,10 +47,6 @@ KNOWN: Final = StructType(
 )
 
 
-def as_it_is(frame: DataFrame) -> DataFrame:
-    return frame
-
-
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """Everything, or what a slice from `start` on needs."""
@@ -64,7 +57,7 @@ class Inputs:
     resources: DataFrame  # the same
 
 
-def derive(inputs: Inputs, window_s: int, start: datetime | None = None, keep: Keep = as_it_is) -> dict[str, DataFrame]:
+def derive(inputs: Inputs, window_s: int, start: datetime | None, keep: Keep) -> dict[str, DataFrame]:
     """Tables by name, with the rows of all windows from `start` on; None: of everything.
 
     `keep` is called with each frame that several tables are made of, and gives the same rows back: what it does is the
@@ -84,7 +77,7 @@ def known(events: DataFrame, start: datetime | None) -> DataFrame:
     )
 
 
-def derive_known(inputs: Inputs, window_s: int, keep: Keep = as_it_is) -> dict[str, DataFrame]:
+def derive_known(inputs: Inputs, window_s: int, keep: Keep) -> dict[str, DataFrame]:
     """The same, where the rows of events and open have the columns of KNOWN."""
     events = inputs.events.filter("not late")
     measures = keep(measured(events, window_s))

@@ -32,6 +32,7 @@ def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame
         {
             "slope_per_s": F.regr_slope("value", second.cast("double")).over(lately),
             "r2": F.regr_r2("value", second.cast("double")).over(lately),
+            "moves": F.min("value").over(lately) < F.max("value").over(lately),
             "points": F.count("value").over(lately),
             "over_s": (second - F.min(second).over(lately) + window_s).cast("double"),
         }
@@ -47,7 +48,7 @@ def forecast(depth: DataFrame, resources: DataFrame, window_s: int) -> DataFrame
         .withColumns(
             {
                 "hits_at": F.timestamp_micros(end_us + F.round(F.col("in_s") * 1_000_000).cast("bigint")),
-                "r2": _clean(F.col("r2")),
+                "r2": F.when(F.col("moves"), _clean(F.col("r2"))),  # else any line fits, which Spark calls 1
             }
         ),
         "forecast",

@@ -18,7 +18,7 @@ from penstock.spark.tables.schema import schema, trend_s
 
 class Rule(NamedTuple):
     name: str  # a sentence about a row
-    must: str  # in SQL, where {trend_s} is how far back a trend looks; null counts as a failure
+    must: str  # in SQL, where {trend_s} is how far back a trend looks; null counts as a failure, an error fails the job
 
 
 class Single(NamedTuple):
@@ -65,7 +65,7 @@ RULES: Final[dict[str, tuple[Rule | Single, ...]]] = {
         Rule("count is 1 or more", "count >= 1"),
         Rule("the longest is not longer than all together", "longest_us <= duration_us"),
         Rule("its end was told", "closed_by = 'unblocked'"),
-        Rule("the chain begins with the stage", "chain[0] = stage"),
+        Rule("the chain begins with the stage", "get(chain, 0) = stage"),
     ),
     "open": (
         *_known("stage", "cause", "began", "seen_at", "offset"),
@@ -82,8 +82,8 @@ RULES: Final[dict[str, tuple[Rule | Single, ...]]] = {
         Single("a connection has one in a window", "connection"),
         *_share("share"),
         Rule("the cause is one of those that are told", CAUSES),
-        Rule("the chain begins with the connection", "chain[0] = connection"),
-        Rule("the chain ends with the bottleneck", "element_at(chain, -1) = bottleneck"),
+        Rule("the chain begins with the connection", "get(chain, 0) = connection"),
+        Rule("the chain ends with the bottleneck", "try_element_at(chain, -1) = bottleneck"),
     ),
     "blockers": (
         *_known("bottleneck", "cause"),

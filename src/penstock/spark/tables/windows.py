@@ -46,18 +46,17 @@ def day(window: Column) -> Column:
 
 def shaped(frame: DataFrame, table: str) -> DataFrame:
     """The columns of the table in their order and types; `day` is made here, from `window`."""
-    made = {"window": "window", "day": f"date_from_unix_date(int(floor(unix_seconds(window) / {DAY_S})))"}
-    return _select(frame, table, made)
+    return _select(frame, table, "window")
 
 
 def windowed(frame: DataFrame, table: str) -> DataFrame:
     """The same of rows that have `window_us`."""
-    day_ = f"date_from_unix_date(int(floor(window_us / {DAY_S * US})))"
-    return _select(frame, table, {"window": "timestamp_micros(window_us)", "day": day_})
+    return _select(frame, table, "timestamp_micros(window_us)")
 
 
-def _select(frame: DataFrame, table: str, made: dict[str, str]) -> DataFrame:
+def _select(frame: DataFrame, table: str, window: str) -> DataFrame:
     """As text: each column of Python's costs several calls to the JVM, and a small batch is little else than these."""
+    made = {"window": window, "day": f"date_from_unix_date(int(floor(unix_seconds({window}) / {DAY_S})))"}  # as `day`
     return frame.selectExpr(
         *[
             f"cast({made.get(field.name, f'`{field.name}`')} as {field.dataType.simpleString()}) as `{field.name}`"

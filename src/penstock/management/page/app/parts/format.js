@@ -38,10 +38,10 @@ export function bytes(value) {
   return `${unit && Math.abs(size) < 100 ? size.toFixed(1) : Math.round(size)} ${BYTES[unit]}`;
 }
 
-/** Seconds -> "41 ms", "1.4 s", "41 s", "3 min 20 s", "5 h 2 min", "3 d 4 h". */
+/** Seconds -> "41 ms", "1.4 s", "41 s", "3 min 20 s", "5 h 2 min", "3 d 4 h"; the report says the same (words.py). */
 export function duration(seconds) {
   if (typeof seconds !== "number" || !Number.isFinite(seconds)) return "–";
-  if (seconds > 0 && seconds < 1) return `${Math.ceil(seconds * 1000)} ms`;
+  if (seconds > 0 && seconds < 1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
   const all = Math.round(seconds);
   if (all < 60) return `${all} s`;
