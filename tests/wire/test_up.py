@@ -109,22 +109,43 @@ def test_a_stop_ends_the_demo_before_the_broker_and_leaves_nobody(up: Up, number
     assert "demo." not in kept
 
 
+def hurry(started: UpProcess, end: str) -> None:
+    """Signals until the log has a line that ends so: those that are too close are one."""
+
+    def hurried() -> bool:
+        if any(line.endswith(end) for line in started.log):
+            return True
+        started.process.send_signal(signal.SIGINT)
+        return False
+
+    wait_until(hurried)
+
+
 def test_a_second_signal_does_not_wait_for_who_does_not_stop(up: Up) -> None:
     started = up("--demo", *NO_PIPELINE)
     started.wait_for_out("demo ready: ")
     started.process_of("penstock.up.demo").suspend()
     started.process.send_signal(signal.SIGINT)
     started.wait_for_line("stopping: SIGINT")
-
-    def hurried() -> bool:
-        if any("in a hurry" in line for line in started.log):
-            return True
-        started.process.send_signal(signal.SIGINT)
-        return False
-
-    wait_until(hurried)
+    hurry(started, "in a hurry: killing all but the broker")
     started.wait()
     started.wait_until_nobody_is_left()
+    assert not any("does not stop" in line for line in started.log), started.log
+
+
+def test_a_third_signal_kills_a_broker_that_does_not_stop(up: Up) -> None:
+    started = up("--demo", *NO_PIPELINE)
+    started.wait_for_out("demo ready: ")
+    for part in ("penstock.up.demo", "serve"):
+        started.process_of(part).suspend()
+    started.process.send_signal(signal.SIGTERM)
+    started.wait_for_line("stopping: SIGTERM")
+    hurry(started, "in a hurry: killing all but the broker")
+    hurry(started, "in a hurry: killing all")
+    assert started.wait() == 1
+    started.wait_until_nobody_is_left()
+    started.wait_for_line("the broker was killed by SIGKILL while it was stopped")
+    assert not any("does not stop" in line for line in started.log), started.log
 
 
 def test_nobody_outlives_a_killed_up(up: Up) -> None:

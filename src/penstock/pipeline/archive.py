@@ -52,7 +52,9 @@ def archive(
     start: Annotated[
         str, typer.Option(help="Where a stream's new archive begins: earliest, latest, an offset.")
     ] = "earliest",
-    allow_gaps: Annotated[bool, typer.Option(help="Go on where retention has removed what was not read.")] = False,
+    allow_gaps: Annotated[
+        bool, typer.Option(help="Of a stream: go on where retention has removed what was not read.")
+    ] = False,
     compact: Annotated[bool, typer.Option(help="Merge small files.")] = True,
     master: MasterOption = DEFAULT_MASTER,
     memory: MemoryOption = DEFAULT_MEMORY,

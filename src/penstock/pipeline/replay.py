@@ -105,6 +105,8 @@ def replay(
             job.close()
         if dry_run and not stopping.event.is_set():
             return
+        if dry_run:
+            fail("interrupted")
         if job.left != 0:  # whoever waits for the end of the work must not take this for it
             left = f"{job.left} rows are left; " if job.left is not None else ""
             fail(f"interrupted: {left}{ANEW if checkpoint is None else GOES_ON}")

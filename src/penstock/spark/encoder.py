@@ -347,10 +347,12 @@ class _Column:
         array = self._array
         if not len(array):
             return []
-        # Into all keys and items that the array has, also those outside a slice.
+        # Into all keys and items that the array has, also those outside a slice, which are not converted.
         offsets: list[int] = array.offsets.to_pylist()
-        keys: list[bytes] = _binary(array.keys).to_pylist()
-        values: list[bytes | None] = _binary(array.items).to_pylist()
+        first, count = offsets[0], offsets[-1] - offsets[0]
+        offsets = [offset - first for offset in offsets]
+        keys: list[bytes] = _binary(array.keys.slice(first, count)).to_pylist()
+        values: list[bytes | None] = _binary(array.items.slice(first, count)).to_pylist()
         if max(map(len, keys), default=0) > SHORT_BYTES_MAX:
             self._refuse_long_key(keys, offsets)
         encoded: list[bytes] = []

@@ -46,7 +46,6 @@ log: Final = logging.getLogger("penstock.spark")
 class Published(WriterCommitMessage):
     """What a task says when all its rows are confirmed."""
 
-    partition: int
     rows: int
 
 
@@ -64,7 +63,7 @@ class BatchSink(DataSourceArrowWriter):
         task = _this_task()
         name = f"amqp sink, partition {task.partitionId()}"
         outlet = Outlet(self._options.uri, self._options.window, self._options.mandatory, name)
-        return _publish(outlet, Encoder(self._plan), task.partitionId(), iterator)
+        return _publish(outlet, Encoder(self._plan), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Everything is confirmed already."""
@@ -95,7 +94,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         encoder = Encoder(self._plan, stamp if options.deduplicate else None, numbered=not options.mandatory)
         # A later batch: the query has published before.
         outlet = Outlet(options.uri, options.window, options.mandatory, name, known=stamp.batch > 0)
-        return _publish(outlet, encoder, stamp.partition, iterator)
+        return _publish(outlet, encoder, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Everything is confirmed already."""
@@ -128,7 +127,7 @@ def _this_task() -> TaskContext:
     return task
 
 
-def _publish(outlet: Outlet, encoder: Encoder, partition: int, batches: Iterator[pa.RecordBatch]) -> Published:
+def _publish(outlet: Outlet, encoder: Encoder, batches: Iterator[pa.RecordBatch]) -> Published:
     try:
         for batch in batches:
             if batch.num_rows:  # Spark hands out empty partitions too; they need no connection
@@ -136,7 +135,7 @@ def _publish(outlet: Outlet, encoder: Encoder, partition: int, batches: Iterator
         outlet.flush()
     finally:
         outlet.drop()  # nothing, if all went well: the connection is kept for the next task
-    return Published(partition, encoder.rows)
+    return Published(encoder.rows)
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> str:

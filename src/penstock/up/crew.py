@@ -94,7 +94,12 @@ class Crew:
         for number in STOPS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # that is what nohup does
                 signal.signal(number, self._heard_signal)
-        self.broker.start(self.plan.broker())
+        try:
+            self.broker.start(self.plan.broker())
+        except OSError as error:
+            why = error.strerror or error
+            self._printer.exact(f"{COMPLAINT}the broker could not be started: {why}", is_trouble=True)
+            return FAILED
         while self._to_stop is None or self.broker.process is not None or self._running():
             self._take(self._next())
         return self._code

@@ -14,8 +14,10 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -54,20 +56,25 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def clear(known: Callable[[], set[int]], grace_s: Callable[[], float]) -> None:
+def clear(known: Callable[[], set[int]], grace_s: Callable[[], float], turn: threading.Lock) -> None:
     """Wait until this process has no children but the known ones; after the grace time the others are killed.
 
-    Both are asked again and again: parts start and a stop may come to be in a hurry meanwhile."""
+    Both are asked again and again: parts start and a stop may come to be in a hurry meanwhile. `turn` is had by one
+    look at a time: several parts may end at once, and who asks whether a child lives may be the one who buries it."""
     began = time.monotonic()
     while True:
-        above = parents()
-        own = known()  # after the look: who was started before it is among them
-        strays = [pid for pid, parent in above.items() if parent == os.getpid() and pid not in own and _is_there(pid)]
-        if not strays:
-            return
-        if time.monotonic() - began >= grace_s():
-            for pid in strays:
-                os.kill(pid, signal.SIGKILL)  # nobody has waited for it: the number is still its own
+        with turn:
+            above = parents()
+            own = known()  # after the look: who was started before it is among them
+            strays = [pid for pid, parent in above.items() if parent == os.getpid() and pid not in own]
+            if not strays:
+                return
+            # Not even if none of them lives: the children of one that has died since the look are ours only now.
+            alive = [pid for pid in strays if _is_there(pid)]
+            if time.monotonic() - began >= grace_s():
+                for pid in alive:
+                    with suppress(ProcessLookupError):  # where SIGCHLD is ignored the system waits for it
+                        os.kill(pid, signal.SIGKILL)
         time.sleep(LOOK_S)
 
 

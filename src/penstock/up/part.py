@@ -62,6 +62,7 @@ class Family:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.clearing = threading.Lock()  # one ended part at a time looks for what was left behind
         self.pids: set[int] = set()
         self.grace_s = STRAYS_GRACE_S
 
@@ -124,7 +125,7 @@ class Part:
         process.stdin.close()
         for reader in readers:
             reader.join(LAST_WORDS_S)
-        descent.clear(self._family.known, lambda: self._family.grace_s)
+        descent.clear(self._family.known, lambda: self._family.grace_s, self._family.clearing)
         self._happenings.put(Ended(self, code))
 
     def _read(self, stream: IO[bytes], descriptor: int) -> None:

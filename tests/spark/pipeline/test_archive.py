@@ -23,11 +23,12 @@ from penstock.client.consumer import Consumer
 from penstock.client.uri import parse_uri
 from penstock.pipeline.stopping import Stopping
 from penstock.spark.archive.compact import compact
-from penstock.spark.archive.files import COMMIT, ArchiveFiles, Label, read_label, table_files
-from penstock.spark.archive.job import Archive, Wanted
+from penstock.spark.archive.files import COMMIT, SPOOL, ArchiveFiles, Label, read_label, table_files
+from penstock.spark.archive.job import Archive, Wanted, _line
 from penstock.spark.archive.rows import SOURCE_COLUMNS
 from penstock.spark.archive.wait import await_broker, look_for_queue, look_for_stream
 from penstock.spark.complaint import Complaint
+from penstock.spark.fault import SourceError, report_loss
 from penstock.spark.jvm import JVM_GONE
 from penstock.spark.ledger import disk
 from tests.spark.pipeline.archiving import JobProcess, Lines, archive, fill, rows
@@ -279,12 +280,12 @@ def test_small_files_are_merged_and_a_crash_in_between_loses_and_doubles_no_row(
     with monkeypatch.context() as patch:
         patch.setattr(disk, "rename", crash_at_the_table)
         with pytest.raises(Crash):
-            compact(files, threading.Event())
+            compact(files, threading.Event(), Lines())
     assert len(table_files(tmp_path)) == 12  # not moved yet: what it was made of counts
     with monkeypatch.context() as patch:
         patch.setattr(disk, "remove", crash)
         with pytest.raises(Crash):
-            compact(files, threading.Event())
+            compact(files, threading.Event(), Lines())
     # The merged file is there, and those it was made of too; whoever reads by _commit.json sees it alone.
     (merged,) = table_files(tmp_path)
     assert merged == "day=2026-11-16/batch-0000000000-00000-merged.parquet"
@@ -295,7 +296,7 @@ def test_small_files_are_merged_and_a_crash_in_between_loses_and_doubles_no_row(
     assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(60))
     for batch in range(12, 24):
         put(again, batch, range(batch * 5, batch * 5 + 5))
-    assert compact(again, threading.Event()) == 12
+    assert compact(again, threading.Event(), Lines()) == 12
     assert len(table_files(tmp_path)) == 1
     assert sorted(int(row["body"]) for row in rows(tmp_path)) == list(range(120))
     again.close()
@@ -393,14 +394,37 @@ def test_a_batch_counts_when_its_files_and_their_names_are_on_disk(tmp_path: Pat
         steps.append(path)
         path.write_bytes(content)
 
+    of_spark = {tmp_path / "_checkpoint" / name for name in ("metadata", "offsets/0")}
+    for path in of_spark:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"id": "q"}')
     files = ArchiveFiles(tmp_path)
     monkeypatch.setattr(disk, "sync", sync)
     monkeypatch.setattr(disk, "put", write)
     put(files, 0, range(5))
     files.close()
-    before = [path.relative_to(tmp_path).as_posix() for path in steps[: steps.index(tmp_path / COMMIT)]]
+    synced = steps[: steps.index(tmp_path / COMMIT)]
+    assert {*of_spark, tmp_path / "_checkpoint", tmp_path / "_checkpoint" / "offsets"} <= set(synced)
+    before = [path.relative_to(tmp_path).as_posix() for path in synced]
     staged = next(name for name in before if name.endswith(".parquet"))
     assert {staged, *(path.as_posix() for path in Path(staged).parents)} <= set(before)
+
+
+def test_what_is_said_to_help_when_messages_are_lost_is_what_the_command_has(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    fill(uri, name, numbered(10))
+    archive(spark, uri, tmp_path / "a", queue=name)
+    disk.remove_tree(tmp_path / "a" / SPOOL)
+    fill(uri, name, numbered(10, 10))
+    with pytest.raises(Complaint, match=r"^the checkpoint belongs to spool .*; name a new directory \(--to\)$") as told:
+        archive(spark, uri, tmp_path / "a", queue=name)
+    assert "failOnDataLoss" not in str(told.value)
+    wait_until(lambda: ready(uri, name) == 10)
+    assert archive(spark, uri, tmp_path / "b", queue=name)[-1].startswith("done: 10 rows")
+    with pytest.raises(SourceError) as lost:
+        report_loss("s", 7, 9, fail=True)
+    assert _line(str(lost.value)).endswith("removed 2 messages that were not read; --allow-gaps goes on")
 
 
 def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_path: Path):
@@ -432,6 +456,7 @@ def test_what_is_wrong_is_one_line_before_spark_starts(uri: str, name: str, tmp_
         "'headers' is a map, which makes no": {"to": other, "stream": name, "partition_by": "headers"},
         "there is no column 'color'": {"to": other, "stream": name, "columns": "body,color", "json": "id long"},
         "--start is for streams": {"to": other, "queue": f"{name}q", "start": "17"},
+        "--allow-gaps is for streams": {"to": other, "queue": f"{name}q", "allow_gaps": True},
         "--start is earliest, latest, a number or JSON": {"to": other, "stream": name, "start": "17x"},
         f"{name}q at amqp://guest@127.0.0.1": {"to": other, "stream": f"{name}q"},
         "is a queue, not a stream: say --queue": {"to": other, "stream": f"{name}q"},

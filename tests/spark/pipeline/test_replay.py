@@ -15,18 +15,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from penstock.client.connection import Connection
 from penstock.client.consumer import Consumer
 from penstock.client.uri import parse_uri
 from penstock.spark.archive import compact as compaction
-from penstock.spark.archive.files import table_files
+from penstock.spark.archive.files import ArchiveFiles, Label, table_files
+from penstock.spark.archive.rows import Shape
 from penstock.spark.complaint import Complaint, line_of
+from penstock.spark.replay import job as replaying
 from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.lane import TICK_S
 from penstock.spark.replay.state import PLAN, Mark, ReplayState
-from penstock.spark.replay.table import find_table, was_merged
+from penstock.spark.replay.table import Table, find_table, read_pinned, was_merged
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
 from tests.wire.live import LiveBroker
@@ -37,6 +39,7 @@ STARTS_S = 400.0  # a JVM on a machine that is very busy
 KEYS = 7
 FAST = 1e9  # a speed at which any recorded span is over at once
 PLENTY = 1 << 40
+SLEEP = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
 
 
 @pytest.fixture
@@ -151,11 +154,10 @@ def test_a_replay_that_is_told_to_stop_before_it_knows_the_table_does_not_read_i
 ):
     table = make_table(tmp_path / "table", 10)
     declare(uri, name, name)
-    sleep = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
     for number, told_before in enumerate((True, False)):
         stop, lines = threading.Event(), Lines()
         checkpoint = tmp_path / f"c{number}"
-        job = Replay(Wanted(uri, str(table), name, where=sleep, checkpoint=checkpoint), stop, lines, lines)
+        job = Replay(Wanted(uri, str(table), name, where=SLEEP, checkpoint=checkpoint), stop, lines, lines)
         assert job.prepare()
         if told_before:
             stop.set()
@@ -171,6 +173,34 @@ def test_a_replay_that_is_told_to_stop_before_it_knows_the_table_does_not_read_i
         job.close()
         assert (job.left, not ReplayState(checkpoint).has_begun()) == (None, True)
         assert lines[0].startswith("stopped: 0 rows to exchange ")
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_dry_run_that_is_told_to_stop_does_not_read_on(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+):
+    asked: list[DataFrame] = []
+    collected = Replay._collected
+
+    def sleeps(job: Replay, session: SparkSession, found: DataFrame) -> list[Row]:
+        asked.append(found)
+        return collected(job, session, found.where(SLEEP) if len(asked) > at else found)
+
+    monkeypatch.setattr(Replay, "_collected", sleeps)
+    stop, lines = threading.Event(), Lines()
+    job = Replay(Wanted(uri, str(make_table(tmp_path / "table", 10)), name), stop, lines, lines)
+    assert job.prepare(connect=False)
+    runner = threading.Thread(target=job.show, args=(spark,), daemon=True)
+    runner.start()
+    active = spark.sparkContext.statusTracker().getActiveJobsIds
+    try:
+        wait_until(lambda: (len(asked) > at and active()) or not runner.is_alive(), STARTS_S, "the question")
+    finally:
+        stop.set()
+        runner.join(LIMIT_S)
+    assert not runner.is_alive()
+    assert lines == []
+    job.close()
 
 
 class Arrivals(threading.Thread):
@@ -348,6 +378,77 @@ def test_an_archive_may_grow_and_be_merged_while_it_is_replayed(
     replay(spark, uri, tmp_path / "a", f"{name}x", checkpoint=tmp_path / "c", where="offset < 60")
     # All of it was sent once more, with the same ids: the queue has it once.
     assert [int(message.body) for message in drain(uri, f"{name}b")] == list(range(60))
+
+
+def make_archive(directory: Path, count: int) -> Path:
+    """The same rows in the same files, as an archive."""
+    columns = ("body", "routing_key", "timestamp", "offset", "partition")
+    files = ArchiveFiles(directory)
+    schema = json.dumps(Shape(columns, (), None, False).schema().jsonValue())
+    files.write_label(Label("stream", "s", "/", columns, (), None, False, schema=schema))
+    staged = files.staged("batch-0")
+    staged.parent.mkdir()
+    files.put(0, make_table(staged, count), 0)
+    files.close()
+    return directory
+
+
+def merge(directory: Path) -> None:
+    files = ArchiveFiles(directory)
+    assert compaction.compact(files, threading.Event(), Lines()) == 2
+    files.close()
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_an_archive_may_be_merged_between_a_replay_s_look_and_its_reading(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planned: bool
+):
+    monkeypatch.setattr(compaction, "FILES_MIN", 2)
+    table = make_archive(tmp_path / "a", 100)
+    declare(uri, name, name)
+    looks = iter(range(1000))
+
+    def merged_before(session: SparkSession, found: Table, *pins: Any) -> DataFrame:
+        if planned and not next(looks):
+            merge(table)
+        return read_pinned(session, found, *pins)
+
+    monkeypatch.setattr(replaying, "read_pinned", merged_before)
+    lines = Lines()
+    job = Replay(Wanted(uri, str(table), name), threading.Event(), lines, lines)
+    assert job.prepare()
+    if not planned:
+        merge(table)
+    job.run(spark)
+    job.close()
+    assert lines[-1].startswith("done: 100 rows")
+    assert by_key(drain(uri, name)) == expected(100)
+
+
+def test_an_archive_may_be_merged_between_a_dry_run_s_look_and_its_reading(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compaction, "FILES_MIN", 2)
+    table = make_archive(tmp_path / "a", 20)
+    lines = Lines()
+    job = Replay(Wanted(uri, str(table), name), threading.Event(), lines, lines)
+    assert job.prepare(connect=False)
+    merge(table)
+    job.show(spark)
+    job.close()
+    assert lines[0].startswith(f"20 rows of {table} (1 files) would go to exchange {name!r}")
+    assert len(lines) == 12
+
+
+def test_an_archive_whose_path_looks_like_a_pattern_is_replayed(
+    spark: SparkSession, uri: str, name: str, tmp_path: Path
+):
+    fill(uri, name, (b"%d" % n for n in range(50)), "stream")
+    declare(uri, f"{name}b", f"{name}x")
+    for path in ("a[1]{2,3}*?", "b]}[{"):
+        archive(spark, uri, tmp_path / path, stream=name, partition_by="day")
+        replay(spark, uri, tmp_path / path, f"{name}x", deduplicate=False)
+        assert [int(message.body) for message in drain(uri, f"{name}b")] == list(range(50)), path
 
 
 def test_a_dry_run_shows_what_would_be_sent_and_sends_nothing(spark: SparkSession, uri: str, name: str, tmp_path: Path):

@@ -134,13 +134,14 @@ def test_a_first_replay_does_not_wait_for_a_broker_that_was_never_there(tmp_path
         ([*ARCHIVE, "--follow"], 0, ""),
         (REPLAY, 1, "penstock: interrupted: without --checkpoint it begins anew\n"),
         ([*REPLAY, "--checkpoint", "c"], 1, "penstock: interrupted: the same command goes on\n"),
+        ([*REPLAY, "--checkpoint", "c", "--dry-run"], 1, "penstock: interrupted\n"),
     ],
 )
 def test_an_interrupted_job_fails_where_somebody_waits_for_its_end(
     monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, line: str
 ):
     for job in (Archive, Replay):
-        monkeypatch.setattr(job, "prepare", lambda self, connect=True: False)  # told to stop while it waits
+        monkeypatch.setattr(job, "prepare", lambda self, connect=True: self._stop.set())  # told to while it waits
     done = run(*words)
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", line)
 

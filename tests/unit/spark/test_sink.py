@@ -48,7 +48,7 @@ def test_a_writer_survives_pickling_and_shows_no_password(
     assert "secret" not in repr(writer)
     enter_task(**STREAMING)
     message = writer.write(empty())
-    assert pickle.loads(pickle.dumps(message)) == Published(1, 0)
+    assert pickle.loads(pickle.dumps(message)) == Published(0)
 
 
 @pytest.mark.parametrize("kind", [BatchSink, StreamSink])
@@ -79,7 +79,7 @@ def test_speculation_is_refused(kind: type[BatchSink] | type[StreamSink], enter_
 
 def test_a_failed_batch_says_how_much_of_it_is_published(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING, "penstock.spark"):
-        StreamSink(OPTIONS, SCHEMA, overwrite=False).abort([Published(0, 70), None, Published(2, 30)], 4)
+        StreamSink(OPTIONS, SCHEMA, overwrite=False).abort([Published(70), None, Published(30)], 4)
         BatchSink(OPTIONS, SCHEMA, overwrite=False).abort([None])
     assert caplog.messages == [
         "amqp sink: batch 4 failed; 100 rows of the 2 of 3 partitions that were done stay published",

@@ -182,6 +182,15 @@ def test_a_slice_of_a_batch_is_encoded_as_the_slice():
     assert [(decoded(raw).headers, body) for _, _, _, raw, body in rows] == [({"k": "2", "l": "3"}, b"b"), (None, b"c")]
 
 
+def test_a_row_outside_the_slice_is_not_looked_at():
+    headers = pa.array([[("k" * 256, "")], [("k", "1")], None, [("x", "2")], [("l" * 256, None)]], MAP)
+    batch = pa.record_batch([pa.array([b"a"] * 5), headers], names=["body", "headers"])
+    rows = list(Encoder(Plan(("body", "headers"), "ex", "")).encode(batch.slice(1, 3)))
+    assert [decoded(raw).headers for _, _, _, raw, _ in rows] == [{"k": "1"}, None, {"x": "2"}]
+    with pytest.raises(ColumnError, match="column headers of row 3 of the partition is a map with a key"):
+        Encoder(Plan(("body", "headers"), "ex", "")).encode(batch.slice(1, 4))
+
+
 def test_an_empty_batch_is_no_message():
     assert encode({"body": pa.array([], pa.binary()), "headers": pa.array([], MAP)}, STAMP) == []
 

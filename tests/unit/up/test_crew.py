@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import signal
 from pathlib import Path
 
 import pytest
 
+from penstock.up import descent
 from penstock.up.crew import Crew
 from penstock.up.part import Ended, Line, Part
 from penstock.up.plan import STEADY_S, Plan
@@ -100,3 +102,17 @@ def test_a_machine_without_room_for_another_process_does_not_end_the_broker(
         rehearsal.crew._take(None)
         why = "could not be started: Resource temporarily unavailable"
         assert rehearsal.said.lines[-1].endswith(f"the pipeline {why}; it is started again in {pause} s")
+
+
+def test_a_machine_without_room_for_the_broker_itself_is_one_line(
+    rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(part: Part, *words: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(Part, "start", refused)
+    monkeypatch.setattr(descent, "adopt", lambda: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    rehearsal.said.lines.clear()
+    assert rehearsal.crew.run() == 1
+    assert rehearsal.said.lines == ["penstock: the broker could not be started: Resource temporarily unavailable"]

@@ -15,7 +15,9 @@ Upstream: job.py.  Used by replay/ to read.  Not here: rows (rows.py), merging (
 from __future__ import annotations
 
 import json
+import os
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +109,8 @@ class ArchiveFiles:
         except Taken as error:
             raise Complaint(f"{root} is in use by {error.holder}: another archive job writes there") from None
         self._run = uuid.uuid4().hex
+        self._stagings = 0
+        self._settled = False  # all moves of the last change are made
         try:
             self.label = read_label(root)
             self.commit = _read_commit(root)
@@ -165,11 +169,11 @@ class ArchiveFiles:
         return batch <= self.commit.batch
 
     def staged(self, name: str) -> Path:
-        """Where something is written before it counts. Of this run alone: a JVM that outlives a driver that was
-        killed may write on for a moment, and none of that must get among this run's files."""
-        path = self.root / STAGING / f"{name}-{self._run}"
-        disk.remove_tree(path)
-        return path
+        """Where something is written before it counts. Never the same twice: a move that _commit.json names counts as
+        made when its source is gone, so nothing else may come to stand there. And of this run alone: a JVM that
+        outlives a driver that was killed may write on for a moment, and that must not get among this run's files."""
+        self._stagings += 1
+        return self.root / STAGING / f"{name}-{self._run}-{self._stagings}"
 
     def put(self, batch: int, staged: Path, unparsed: int, seen: Seen | None = None) -> int:
         """This batch's files are part of the table from now on. The number of their rows."""
@@ -215,28 +219,37 @@ class ArchiveFiles:
 
     def settle(self) -> None:
         """Finish the last change, should its moves have failed half way."""
-        self._apply()
+        if not self._settled:
+            self._apply()
 
     def _change(self, commit: Commit) -> None:
-        self._apply()  # first: once the last change is overwritten nobody knows what is left of it
+        self.settle()  # first: once the last change is overwritten nobody knows what is left of it
         disk.put(self.root / COMMIT, f"{json.dumps(asdict(commit))}\n".encode())
         self.commit = commit
+        self._settled = False
         self._apply()
 
     def _apply(self) -> None:
         """Make the moves that are not made yet. Once more changes nothing."""
-        places: set[Path] = set()
         for staged, place in self.commit.adds:
             source, target = self.root / STAGING / staged, self.root / place
             if source.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
+                disk.make_directory(target.parent)
                 disk.rename(source, target)
-                # Up to the root: directories that were just made must be found in theirs.
-                places.update(one for one in target.parents if one.is_relative_to(self.root))
-        for one in places:
-            disk.sync(one)
+        # Also of what was moved before: who did it may have died before this. Before anything is removed.
+        self._sync_above([place for _, place in self.commit.adds])
         for place in self.commit.removes:
             disk.remove(self.root / place)
+        # Before the next change: with that nobody knows any more that these are to go.
+        self._sync_above(self.commit.removes)
+        self._settled = True
+
+    def _sync_above(self, places: list[str]) -> None:
+        """The directories of these, up to the root: one that was just made must be found in its own."""
+        above = {one for place in places for one in (self.root / place).parents if one.is_relative_to(self.root)}
+        for one in above:
+            if one.exists():  # a person may have removed a day that is old
+                disk.sync(one)
 
 
 def read_label(root: Path) -> Label | None:
@@ -266,13 +279,30 @@ def table_files(root: Path) -> list[str]:
     while True:
         commit = _read_commit(root)
         waiting = _waiting(root, commit)
-        found = {path.relative_to(root) for path in root.rglob(f"*{SUFFIX}")}
+        found = set(_parquet(root))
         if commit == _read_commit(root) and waiting == _waiting(root, commit):
             break
-    # As Spark does: a directory _x=1 is a value of the column _x.
-    hidden = {one for one in found if any(part.startswith(("_", ".")) and "=" not in part for part in one.parts)}
     gone = {place for _, place in commit.adds if place not in waiting} if waiting else set(commit.removes)
-    return sorted({one.as_posix() for one in found - hidden} - gone)
+    return sorted(found - gone)
+
+
+def _parquet(root: Path) -> Iterator[str]:
+    """All files of a table below `root`; what is hidden from Spark is not even looked into: it comes and goes."""
+    for path, directories, files in os.walk(root, onerror=_unless_gone):
+        directories[:] = [name for name in directories if not _is_hidden(name)]
+        for name in files:
+            if name.endswith(SUFFIX) and not _is_hidden(name):
+                yield (Path(path) / name).relative_to(root).as_posix()
+
+
+def _is_hidden(name: str) -> bool:
+    """As Spark has it: a directory _x=1 is a value of the column _x."""
+    return name.startswith(("_", ".")) and "=" not in name
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error  # a directory that cannot be read has rows that would be missed
 
 
 def _waiting(root: Path, commit: Commit) -> set[str]:

@@ -62,6 +62,11 @@ LAST_STEP_S: Final = 15.0  # for a batch whose query has ended: without Spark it
 EVERY_S: Final = 10.0
 EVERY_S_MAX: Final = 86_400.0  # a day; who wants a batch more seldom starts it by cron
 OF_QUERY: Final = re.compile(r"^Query \[id = .*?\] terminated with exception:| SQLSTATE: \w+")
+# What the source says that helps names its own option, which nobody can give here.
+OF_OPTION: Final = (
+    (re.compile(r"\. Set the option failOnDataLoss to false to go on without them$"), "; --allow-gaps goes on"),
+    (re.compile(r"; failOnDataLoss=false [a-z ]+$"), "; name a new directory (--to)"),
+)
 NO_WORDS: Final = "(no cause message)"
 COMPACT_BATCHES: Final = 50  # how often a run that follows merges small files
 
@@ -104,6 +109,11 @@ class Archive:
             raise Complaint(f"--max-rows-per-trigger is 1 or more, not {wanted.rows_max}")
         if wanted.queue is not None and wanted.start != EARLIEST:
             raise Complaint("--start is for streams: a queue has no place but its head")
+        if wanted.queue is not None and wanted.allow_gaps:
+            raise Complaint(
+                "--allow-gaps is for streams: where spool or checkpoint of a queue's archive are lost, its offsets "
+                "would be given twice; name a new directory (--to)"
+            )
         try:
             parse_position(wanted.start)
         except PositionError as error:
@@ -170,7 +180,7 @@ class Archive:
             assert self._shape is not None
             files.write_label(self._whole_label(self._shape))
         if self._wanted.compact:
-            compact(files, self._stop)
+            compact(files, self._stop, self._warn)
         # A batch that fails is told in one line by us; without this py4j puts its traceback in front of it.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         # Spark's default is an old form without a time zone, which other readers of Parquet take for another type.
@@ -326,7 +336,7 @@ class Archive:
         seen = seen_of(read.get["last"]) if self._wanted.stream is not None else None
         files.put(batch, staged, int(made.get["unparsed"]) if shape.fields is not None else 0, seen)
         if self._wanted.compact and self._wanted.follow and batch % COMPACT_BATCHES == COMPACT_BATCHES - 1:
-            compact(files, self._stop)
+            compact(files, self._stop, self._warn)
 
     def _watch(self, query: StreamingQuery) -> StreamingQueryException | None:
         """Tell how it gets on until it ends, or is to end; then why it failed, if it did."""
@@ -358,7 +368,7 @@ class Archive:
     def _again_or_fail(self, failure: StreamingQueryException, got_on: bool) -> None:
         """After a failed query: wait for a broker that is away; what fails twice at the same batch is an error."""
         fault, self._fault = self._fault, None
-        text = (line_of(fault) or f"{fault}") if fault is not None else _line(str(failure))
+        text = _in_own_words(line_of(fault) or f"{fault}") if fault is not None else _line(str(failure))
         if not got_on and not is_away(self._uri):
             if fault is not None and line_of(fault) is None:
                 raise fault  # a bug of ours, or the disk's own words
@@ -370,7 +380,13 @@ class Archive:
 def _line(text: str) -> str:
     """What a failed query says, without its ids; one whose source was killed says nothing."""
     line = OF_QUERY.sub("", first_line(text)).strip()
-    return "the query's source has ended" if line in ("", NO_WORDS) else line
+    return "the query's source has ended" if line in ("", NO_WORDS) else _in_own_words(line)
+
+
+def _in_own_words(line: str) -> str:
+    for pattern, ours in OF_OPTION:
+        line = pattern.sub(ours, line)
+    return line
 
 
 def _behind(source: dict[str, object]) -> str:

@@ -146,7 +146,7 @@ class Replay:
     def _run(self, spark: SparkSession, table: Table, state: ReplayState) -> None:
         if spark.conf.get("spark.speculation", "false") == "true":
             raise Complaint("a replay needs spark.speculation=false: two attempts of a lane would publish twice")
-        terms = self._terms(table, self._order(read_table(spark, table)))
+        terms = self._steady(lambda found: self._terms(found, self._order(read_table(spark, found))))
         begun = state.begun(terms)
         if begun is None:
             begun = self._steady(lambda found: self._begin(spark, found, read_table(spark, found), terms))
@@ -170,27 +170,34 @@ class Replay:
         self._check_slots(spark, begun)
         self._began_at = time.monotonic()
         while state.confirmed() < begun.rows and not self._stop.is_set():
-            before, table = state.confirmed(), find_table(self._wanted.table)
-            rows = self._filtered(read_pinned(spark, table, begun.files, begun.last))
-            failure = self._publish(spark, rows, self._route(table, terms.order, begun), begun)
+            before = state.confirmed()
+            table, messages = self._steady(lambda found: (found, self._pinned_messages(spark, found, terms, begun)))
+            failure = self._publish(spark, messages, begun)
             if failure is None or self._stop.is_set():
                 break
             self._again_or_fail(failure, was_merged(table) or state.confirmed() > before)
 
+    def _pinned_messages(self, spark: SparkSession, table: Table, terms: Terms, begun: Begun) -> DataFrame:
+        rows = self._filtered(read_pinned(spark, table, begun.files, begun.last))
+        return laned(rows, self._route(table, terms.order, begun), begun.first_us)
+
     def show(self, spark: SparkSession) -> None:
         """What would be sent, and nothing of it."""
-        table = self._table
-        assert table is not None, "prepare comes first"
-        spark = fresh(spark)
+        assert self._table is not None, "prepare comes first"
+        with ended_by(self._stop):
+            if not self._stop.is_set():
+                own = fresh(spark)
+                for line in self._steady(lambda found: self._shown(own, found)):
+                    self._say(line)
+
+    def _shown(self, spark: SparkSession, table: Table) -> list[str]:
         rows = read_table(spark, table)
         order = self._order(rows)
         begun = self._begin(spark, table, rows, self._terms(table, order))
         rows = self._filtered(rows)
-        route = self._route(table, order, begun)
-        messages = laned(rows, route, begun.first_us)
-        self._plan(messages)
-        keys = rows.select(F.count_distinct(column(self._wanted.key))).collect()[0][0]
-        self._say(
+        self._plan(laned(rows, self._route(table, order, begun), begun.first_us))
+        ((keys,),) = self._collected(spark, rows.select(F.count_distinct(column(self._wanted.key))))
+        told = (
             f"{begun.rows} rows of {table.name} ({len(table.files)} files) would go to exchange "
             f"{self._wanted.exchange!r} at {self._uri}, {keys} keys in {begun.lanes} lanes, "
             f"by {','.join(order)}, {self._told_span(begun)}"
@@ -198,10 +205,10 @@ class Replay:
         shown = rows.orderBy(*map(column, order)).limit(SHOWN)
         one = laned(shown, self._route(table, order, begun, lanes=1), begun.first_us)
         key = F.col("routing_key") if self._wanted.routing_key is None else F.lit(self._wanted.routing_key)
-        for row in one.select(key, F.length("body"), F.substring(F.col("body").cast("string"), 1, 60)).collect():
-            self._say(f"  {row[0]!r} {row[1]} bytes {row[2]!r}")
-        if begun.rows > SHOWN:
-            self._say(f"  and {begun.rows - SHOWN} more")
+        found = one.select(key, F.length("body"), F.substring(F.col("body").cast("string"), 1, 60))
+        lines = [f"  {row[0]!r} {row[1]} bytes {row[2]!r}" for row in self._collected(spark, found)]
+        more = [f"  and {begun.rows - SHOWN} more"] if begun.rows > SHOWN else []
+        return [told, *lines, *more]
 
     # Before it runs.
 
@@ -332,11 +339,10 @@ class Replay:
 
     # While it runs.
 
-    def _publish(self, spark: SparkSession, rows: DataFrame, route: Route, begun: Begun) -> Exception | None:
+    def _publish(self, spark: SparkSession, messages: DataFrame, begun: Begun) -> Exception | None:
         """Run the job, tell how it gets on, and end it if it is to end. The error it failed with."""
         assert self._state is not None
         wanted, state = self._wanted, self._state
-        messages = laned(rows, route, begun.first_us)
         # On the clock of the first run: what is late there is sent at once, what is to come keeps its distance.
         marks = [mark.due_us for mark in state.marks() if mark.due_us is not None]
         run = uuid.uuid4().hex

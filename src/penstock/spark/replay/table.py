@@ -7,6 +7,7 @@ Upstream: job.py.  Not here: what becomes of the rows (plan.py).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from penstock.spark.ledger import Ledger
 
 LEDGER: Final = "_ledger"
 INFER_TYPES: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+PATTERN: Final = re.compile(r"[][{}*?\\]")  # what Spark, given a path to read, takes for a pattern of paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def read_table(spark: SparkSession, table: Table) -> DataFrame:
     reader = spark.read.option("basePath", str(table.root))
     if table.schema is not None:
         reader = reader.schema(table.schema)
-    return reader.parquet(*(str(table.root / name) for name in table.files))
+    return reader.parquet(*(_literal(table.root / name) for name in table.files))
 
 
 def pinned(
@@ -106,6 +108,11 @@ def read_pinned(
 def was_merged(table: Table) -> bool:
     """Whether files of an archive have gone since it was looked at: their rows are in others now."""
     return table.exact and table.root is not None and not all((table.root / name).exists() for name in table.files)
+
+
+def _literal(path: Path) -> str:
+    """For Spark, which then reads this file and no other."""
+    return PATTERN.sub(r"\\\g<0>", str(path))
 
 
 def _filled(table: Table) -> Table:
