@@ -26,7 +26,10 @@ from penstock.pipeline.common import (
     fail,
     one_line,
 )
-from penstock.pipeline.stopping import Cut, listen
+from penstock.pipeline.stopping import AT_ONCE_S, CUT_S, Cut, Told, listen
+
+INTERRUPTED = "interrupted: the tables are as they were"
+UNCHECKED = "interrupted: the tables are made anew, all but `quality`; --rebuild again makes it too"
 
 
 def flow(
@@ -56,13 +59,13 @@ def flow(
     """Derive the tables of the flow from the broker's events until told to stop (SIGTERM, Ctrl-C)."""
     if archive is not None and not rebuild:
         fail("--from goes with --rebuild")
-    until_ready = _give_up if rebuild or once else _leave
-    listen(until_ready)
+    listen(_give_up if rebuild or once else _leave)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s flow: %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("penstock.spark").setLevel(logging.INFO)
     with one_line():
         from penstock.spark.flowjob import FlowJob, FlowSettings, config
         from penstock.spark.flowjob import rebuild as rebuild_tables
+        from penstock.spark.jvm import ended_by
         from penstock.spark.ledger import Ledger
         from penstock.spark.session import opened
 
@@ -70,25 +73,32 @@ def flow(
             uri, tables.absolute(), window_s, trigger_s, keep_days, keep_event_days, progress_s=progress_s
         )
         settings.check()
+        told = Told()
         spark_of = opened("penstock flow", master, memory, **config(master))
         with Ledger(settings.tables).writing() as ledger, spark_of as spark:
-            listen(until_ready)
+            jvm = getattr(spark.sparkContext._gateway, "proc", None)
+            listen(Cut(told, jvm, AT_ONCE_S if rebuild else CUT_S).hear)
             if rebuild:
-                done = rebuild_tables(spark, ledger, window_s, archive)
-                failures = sum(done.failures.values())
-                print(f"rebuilt: {done.events:,} events, {done.rows:,} rows, {failures:,} quality failures")
-                return
-            job = FlowJob(spark, ledger, settings)
-            listen(Cut(job.stop, getattr(spark.sparkContext._gateway, "proc", None)).hear)
-            words = f"windows of {window_s} s, {'once' if once else f'every {trigger_s:g} s'}, Spark at {master}"
-            job.run(once, lambda: print(f"pipeline ready: tables {settings.tables}, {words}", flush=True))
-            if once and job.stopping.is_set():
+                before = ledger.manifest().version
+                with ended_by(told):
+                    done = rebuild_tables(spark, ledger, window_s, archive)
+                    failures = sum(done.failures.values())
+                    print(f"rebuilt: {done.events:,} events, {done.rows:,} rows, {failures:,} quality failures")
+                    return
+                fail(INTERRUPTED if ledger.manifest().version == before else UNCHECKED)
+            is_finished = False
+            with ended_by(told):
+                job = FlowJob(spark, ledger, settings, told)
+                words = f"windows of {window_s} s, {'once' if once else f'every {trigger_s:g} s'}, Spark at {master}"
+                job.run(once, lambda: print(f"pipeline ready: tables {settings.tables}, {words}", flush=True))
+                is_finished = job.finished
+            if once and not is_finished:
                 fail("interrupted: not all that was there is in the tables; the next run goes on")
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:
-    """Whoever waits for the end of the work must not take this for it."""
-    print("penstock: interrupted: the tables are as they were", file=sys.stderr)
+    """While Spark starts. Whoever waits for the end of the work must not take this for it."""
+    print(f"penstock: {INTERRUPTED}", file=sys.stderr)
     _end(1)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
 from penstock.amqp.properties import PERSISTENT, Properties, encode_properties
@@ -16,7 +17,9 @@ from penstock.client.publisher import Publisher
 from penstock.client.stream import offsets
 from penstock.client.uri import parse_uri
 from penstock.spark.ledger import Ledger
-from penstock.spark.tables.schema import DERIVED
+from penstock.spark.ledger.manifest import moment
+from penstock.spark.tables.schema import DERIVED, schema
+from penstock.spark.tables.windows import window_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +45,19 @@ def publish_events(uri: str, bodies: Sequence[str]) -> None:
         for body in bodies:
             publisher.publish("", STREAM, properties, body.encode())
         publisher.flush()
+
+
+def event_rows(events: Sequence[Mapping[str, Any]], window_s: int) -> pa.Table:
+    """As the table `events` has them, without a Spark: those fields that have the same names there."""
+    shape = to_arrow_schema(schema("events"), timezone="UTC")
+    rows = []
+    for offset, event in enumerate(events):
+        at = moment(event["at_us"])
+        window = window_start(at, window_s)
+        fields = {name: list(value.items()) if isinstance(value, dict) else value for name, value in event.items()}
+        place = {"window": window, "day": window.date(), "offset": offset, "at": at}
+        rows.append({**fields, **place, "body": json.dumps(event), "late": False})
+    return pa.Table.from_pylist([{name: row.get(name) for name in shape.names} for row in rows], shape)
 
 
 def take_all(spark: SparkSession, uri: str, tables: Path, window_s: int) -> None:

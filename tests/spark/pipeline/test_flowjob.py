@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ from tests.spark.pipeline.flowsite import (
     declare_events,
     derived_rows,
     differences,
+    event_rows,
     next_offset,
     offsets_of,
     publish_events,
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 SECONDS = 40
 WINDOW_S = 5
 MOVED = 20  # events that come late, and as many that come twice
+SPARSE_EVENTS = 3000  # a window each
+SPARSE_S = 10
 KEPT = datetime.fromtimestamp(EPOCH_US / 1e6, UTC) - timedelta(days=20)  # days that are over, and are kept
 GONE = datetime(2020, 1, 1, tzinfo=UTC)
 RESTARTED, SILENT_ONE = connection(7), connection(8)
@@ -145,6 +148,7 @@ def test_batches_make_the_tables_that_a_rebuild_of_an_archive_in_pieces_makes(
     assert len(Ledger(tables).parts("samples")) >= 3
     made = derived_rows(tables)
     assert sum(map(len, made.values())) > 100
+    assert_page_is_of(Ledger(tables))
     assert not differences(made, derived_rows(streamed))
     # The job goes on behind it.
     assert Ledger(tables).manifest().marks == Ledger(streamed).manifest().marks
@@ -231,10 +235,70 @@ def test_a_rebuild_keeps_what_is_known_of_events_that_were_never_read(tmp_path: 
     from penstock.spark.flowjob.rebuild import never_read
 
     with Ledger(tmp_path).writing() as ledger:
-        ledger.commit(None, [of_old("quality", KEPT), append("quality", gap_row(4, KEPT + timedelta(seconds=25)))])
+        ledger.commit(None, [of_old("quality", KEPT)])
+        assert not never_read(ledger, 20).num_rows
+        for gap, second in ((4, 25), (3, 35)):
+            ledger.commit(None, [append("quality", gap_row(gap, KEPT + timedelta(seconds=second)))])
         (row,) = never_read(ledger, 20).to_pylist()
-    assert (row["rule"], row["failures"]) == (OFFSETS_RULE, 4)
+    assert (row["rule"], row["failures"], row["batch"]) == (OFFSETS_RULE, 4 + 3, -1)
     assert row["window"] == KEPT + timedelta(seconds=20)
+
+
+def test_a_rebuild_of_more_windows_than_the_driver_can_hold_rows_of_quality_counts_them_all(tmp_path: Path):
+    from penstock.spark.flowjob.batch import OFFSETS_RULE, gap_row
+
+    tables = tmp_path / "tables"
+    used = {"memory_used_bytes": 10**6, "memory_limit_bytes": 10**8}
+    free = {"disk_free_bytes": 10**9, "disk_limit_bytes": 10**6}
+    there = {"type": "resources", "connections": 3, "channels": 3, "queues": 2, **used, **free}
+    events = [
+        {"v": 1 if number % 10 else 2, "at_us": EPOCH_US + number * SPARSE_S * SECOND, **there}
+        for number in range(SPARSE_EVENTS)
+    ]
+    with Ledger(tables).writing() as ledger:
+        changes = [append("events", event_rows(events, SPARSE_S)), append("quality", gap_row(4, KEPT))]
+        ledger.commit(None, changes, window_s=SPARSE_S)
+    # What one job of Spark may give to the driver: some thousand rows.
+    little = {"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.maxResultSize=1m pyspark-shell"}
+    run = subprocess.run(
+        command("--tables", str(tables), "--rebuild", "--window", str(SPARSE_S)),
+        capture_output=True,
+        text=True,
+        env=serve_environment(little),
+        cwd=ROOT,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    ledger = Ledger(tables)
+    quality = ledger.arrow("quality")
+    failed = {row["rule"]: row["failures_sum"] for row in of_rules(quality, "failures") if row["failures_sum"]}
+    assert failed == {"its version is 1": SPARSE_EVENTS // 10, OFFSETS_RULE: 4}
+    made = sum(ledger.rows(name) for name in ledger.tables() if name in DERIVED)
+    assert made >= SPARSE_EVENTS
+    failures = SPARSE_EVENTS // 10 + 4
+    assert run.stdout == f"rebuilt: {SPARSE_EVENTS:,} events, {made:,} rows, {failures:,} quality failures\n"
+    for row in of_rules(quality, "rows"):
+        assert row["rows_sum"] == (4 if row["rule"] == OFFSETS_RULE else ledger.rows(row["table"])), row
+    assert set(quality["batch"].to_pylist()) == {-1}
+    assert len(ledger.parts("quality")) == len({part.day for part in ledger.parts("quality")}), "a file for each day"
+    assert_page_is_of(ledger)
+
+
+def of_rules(quality: pa.Table, column: str) -> list[dict[str, Any]]:
+    """The sum of a column of `quality` in all windows, by table and rule."""
+    rows: list[dict[str, Any]] = quality.group_by(["table", "rule"]).aggregate([(column, "sum")]).to_pylist()
+    return rows
+
+
+def test_failures_of_a_rule_are_counted_in_all_windows():
+    from penstock.spark.flowjob.batch import failures_of
+
+    judged = {
+        "table": ["blocks", "blocks", "blocks", "depth"],
+        "rule": ["its end was told", "its end was told", "count is 1 or more", "stage is known"],
+        "failures": [2, 3, 0, 1],
+    }
+    assert failures_of(pa.table(judged)) == {"blocks: its end was told": 5, "depth: stage is known": 1}
 
 
 def test_quality_counts_each_row_of_a_table_once_for_each_of_its_rules(streamed: Path):
@@ -257,12 +321,18 @@ def test_a_job_closes_blocks_in_each_of_the_ways_there_are(streamed: Path):
 
 
 def test_the_page_is_written_beside_the_tables_and_has_the_last_of_their_windows(streamed: Path):
-    page = json.loads((streamed / "page.json").read_text("utf-8"))
-    newest = Ledger(streamed).newest()
+    assert_page_is_of(Ledger(streamed))
+
+
+def assert_page_is_of(ledger: Ledger) -> None:
+    """It has their last window, in each of its ranges."""
+    page = json.loads((ledger.root / "page.json").read_text("utf-8"))
+    newest, window_s = ledger.newest(), ledger.window_s
     assert newest is not None
+    assert window_s is not None
     assert set(page["ranges"]) == {"15m", "1h", "24h"}
     for name, one in page["ranges"].items():
-        assert one["until_ms"] >= (newest.timestamp() + WINDOW_S) * 1000, name
+        assert one["until_ms"] >= (newest.timestamp() + window_s) * 1000, name
 
 
 def test_a_job_on_tables_that_have_everything_adds_nothing(spark: SparkSession, streamed: Path, silent: ServeProcess):
@@ -272,6 +342,25 @@ def test_a_job_on_tables_that_have_everything_adds_nothing(spark: SparkSession, 
     with Ledger(streamed).writing() as ledger:
         FlowJob(spark, ledger, FlowSettings(silent.uri, streamed, WINDOW_S)).run(once=True)
     assert offsets_of(streamed) == before
+
+
+def test_a_stop_after_the_last_batch_of_a_run_that_ends_is_no_interruption(
+    spark: SparkSession, streamed: Path, silent: ServeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from penstock.spark.flowjob import FlowJob, FlowSettings
+
+    shutil.copytree(streamed, tmp_path / "tables")
+    settings = FlowSettings(silent.uri, tmp_path / "tables", WINDOW_S)
+    with Ledger(tmp_path / "tables").writing() as ledger:
+        job = FlowJob(spark, ledger, settings)
+        monkeypatch.setattr(job, "_compact", job.stop)
+        job.run(once=True)
+        assert job.stopping.is_set()
+        assert job.finished, "all that was there is in the tables"
+        job = FlowJob(spark, ledger, settings)
+        job.stop()
+        job.run(once=True)
+        assert not job.finished
 
 
 def test_what_makes_no_sense_is_one_line(spark: SparkSession, streamed: Path, silent: ServeProcess, tmp_path: Path):
@@ -394,7 +483,7 @@ def test_events_that_retention_took_are_counted_also_from_the_middle_of_a_batch(
 
 def test_a_clock_that_was_set_back_does_not_make_everything_late(tmp_path: Path):
     from penstock.spark.flowjob.batch import FlowBatch
-    from penstock.spark.ledger.manifest import micros
+    from penstock.spark.tables.windows import micros
 
     def events(*minutes: int) -> pa.Table:
         at = [datetime(2026, 11, 16, 12, tzinfo=UTC) + timedelta(minutes=one) for one in minutes]
@@ -408,6 +497,16 @@ def test_a_clock_that_was_set_back_does_not_make_everything_late(tmp_path: Path)
 
     batch = FlowBatch(None, Ledger(tmp_path), 10)  # type: ignore[arg-type]
     known = micros(datetime(2026, 11, 16, 12, tzinfo=UTC))
+    for known_us in (known, None):
+        # In the middle of a batch: what comes behind has the new time.
+        read, newest = batch._new(events(-30, 1, 2, -40, -39), known_us)
+        assert read["late"].to_pylist() == [known_us is not None, False, False, False, False]
+        assert newest == known - 39 * 60_000_000
+        # One alone is a straggler, and so are those that others follow.
+        for late in ((1, 2, -40), (1, -40, -39, 2)):
+            read, newest = batch._new(events(*late), known_us)
+            assert read["late"].to_pylist() == [known_us is not None and one < -10 for one in late]
+            assert newest == known + 2 * 60_000_000
     read, newest = batch._new(events(-30, -5, 1), known)
     assert read["late"].to_pylist() == [True, False, False]
     assert newest == known + 60_000_000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -109,6 +110,18 @@ def test_files_whose_windows_are_not_asked_for_are_not_read(ledger: Ledger):
     assert len(ledger.files("events", window(3), window(5))) == 2
     assert numbers(ledger, "events", 3, 5) == [3, 4]
     assert ledger.arrow("events", window(8), columns=["number"]).column_names == ["number"]
+
+
+def test_only_those_rows_are_read_of_which_something_is_true(ledger: Ledger):
+    ledger.commit(0, [append("events", rows(0, 1, word="one")), append("events", rows(2, 12 * 360, word="two"))])
+    two = ledger.arrow("events", window(1), columns=["number"], where=pc.field("word") == "two")
+    assert two.column_names == ["number"]
+    assert sorted(two["number"].to_pylist()) == [2, 12 * 360]
+    assert ledger.arrow("events", where=pc.field("number") < 1).to_pylist() == rows(0, word="one").to_pylist()
+    (path, *_) = ledger.files("events")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(Complaint, match=f"{path.name} is damaged"):
+        ledger.arrow("events", where=pc.field("number") < 1)
 
 
 def test_a_batch_over_midnight_is_two_files_in_two_days(ledger: Ledger):
@@ -413,7 +426,9 @@ def test_what_is_not_the_ledgers_is_left_alone(tmp_path: Path):
 
 
 def test_spark_writes_and_reads_the_same_rows(spark: SparkSession, ledger: Ledger):
-    frame = spark.createDataFrame(rows(0, 1, 12 * 360, word="spark"))
+    from penstock.spark.flowjob.own import large_session
+
+    frame = large_session(spark).createDataFrame(rows(0, 1, 12 * 360, word="spark"))
     ledger.commit(None, [replace("depths", frame), append("mixed", frame)])
     ledger.commit(0, [append("mixed", rows(7, word="arrow"))], "query")
     assert {part.day for part in ledger.parts("depths")} == {"2026-11-16", "2026-11-17"}

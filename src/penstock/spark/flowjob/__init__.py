@@ -8,6 +8,7 @@
     gathered.py  many small DataFrames by one job of Spark
     own.py       sessions with the settings that few rows, or many, do well with
     lookups.py   what PySpark asks its JVM for again and again, asked for once
+    page.py      page.json
     progress.py  the line for operators
     rebuild.py   all tables from all events again
     pieces.py    a million events of it at a time

@@ -19,25 +19,27 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.flowjob.plans import Anew, Plans, Prepared
-from penstock.spark.flowjob.recent import Recent, between, shaped
+from penstock.spark.flowjob.recent import Recent, between, first_window, shaped
 from penstock.spark.ledger import Ledger, append, replace
-from penstock.spark.ledger.manifest import micros, moment
+from penstock.spark.ledger.manifest import moment
 from penstock.spark.tables.derive import KNOWN
-from penstock.spark.tables.schema import LATE_MAX_S, LOOKBACK_S, REACH_S, schema, trend_s
-from penstock.spark.tables.windows import window_start
+from penstock.spark.tables.schema import LATE_MAX_S, LOOKBACK_S, schema, trend_s
+from penstock.spark.tables.windows import US, micros, window_start
 
 EVENTS_STREAM = "penstock.events"
 LAST = "last_event"  # a mark: the fingerprint of the event before the mark of the stream
 NEWEST = "newest_us"  # a mark: the newest event in the tables; what is much older than it is late
 OFFSETS_RULE = "offsets follow each other"  # what retention took before it was read
-CARRIED = ("open", "depth", "resources", "quality")  # tables that the next windows begin with
+STRAGGLERS = 1  # late events at the end of a batch that say nothing of the clock
 
 log = logging.getLogger("penstock.spark")
 
@@ -128,8 +130,7 @@ class FlowBatch:
         newest = window_start(done.newest, self._window_s)
         self._recent.committed("events", events, None, newest)
         for name, rows_of in {**derived, "quality": judged}.items():
-            if name in CARRIED:
-                self._recent.committed(name, rows_of, start, newest)
+            self._recent.committed(name, rows_of, start, newest)
         clock.lap("commit")
 
     def _new(self, read: pa.Table, known_us: int | None) -> tuple[pa.Table, int]:
@@ -137,37 +138,43 @@ class FlowBatch:
         read = read.sort_by("offset")
         if pc.count_distinct(read["offset"]).as_py() < read.num_rows:
             read = _first_of_each(read)
-        latest = pc.max(read.filter(pc.invert(read["late"]))["at"]).as_py()
-        if latest is None or known_us is None:
-            return read, micros(latest) if latest is not None else known_us or 0
+        timely = read.filter(pc.invert(read["late"]))
+        if not timely.num_rows:
+            return read, known_us or 0
+        at_us = timely["at"].cast(pa.int64()).to_numpy()
+        newest_us = int(at_us.max()) if known_us is None else max(known_us, int(at_us.max()))
+        back = set_back(at_us, newest_us)
+        if back is not None:
+            begin = moment(int(at_us[back]))
+            log.warning("the broker's clock went back from %s to %s: later windows go", moment(newest_us), begin)
+            newest_us = int(at_us[back:].max())
+        if known_us is None or back == 0:
+            return read, newest_us
         oldest = moment(known_us) - timedelta(seconds=LATE_MAX_S)
-        if latest < oldest:
-            # One broker writes the stream, in order: that all of a batch is this late is a clock that was set back.
-            log.warning("the broker's clock went back from %s to %s: later windows go", moment(known_us), latest)
-            return read, micros(latest)
-        late = pc.or_(read["late"], pc.less(read["at"], pa.scalar(oldest, read["at"].type)))
-        return read.set_column(read.column_names.index("late"), "late", late), max(known_us, micros(latest))
+        is_late = pc.less(read["at"], pa.scalar(oldest, read["at"].type))
+        if back is not None:
+            is_late = pc.and_(is_late, pc.less(read["offset"], timely["offset"][back]))
+        late = pc.or_(read["late"], is_late)
+        return read.set_column(read.column_names.index("late"), "late", late), newest_us
 
     def _start(self, timely: pa.Table) -> datetime | None:
         """The first window that these events can change; None: they are all too late for any."""
         if not timely.num_rows:
             return None
-        oldest = pc.min(timely["at"]).as_py() - timedelta(seconds=REACH_S)
         newest_us = self._ledger.manifest().marks.get(NEWEST)
-        if newest_us is not None:
-            # A block that is open ends when its stage is silent for too long: then, not now.
-            last = window_start(moment(newest_us), self._window_s)
-            signs = pc.min(self._recent.rows("open", last)["seen_at"]).as_py()
-            oldest = min(oldest, signs) if signs is not None else oldest
-        return window_start(oldest, self._window_s)
+        newest = moment(newest_us) if newest_us is not None else None
+        seen = None
+        if newest is not None:
+            seen = pc.min(self._recent.rows("open", window_start(newest, self._window_s))["seen_at"]).as_py()
+        return first_window(pc.min(timely["at"]).as_py(), newest, seen, self._window_s)
 
     def _derived(self, events: pa.Table, start: datetime, newest: datetime) -> dict[str, pa.Table]:
         """All derived tables, from window `start` on."""
         before = window_start(start - timedelta(seconds=LOOKBACK_S), self._window_s)
-        # What is later than the newest is from before the clock was set back.
+        # What is later than the newest is from before the clock was set back, here or in this batch.
         until = window_start(newest, self._window_s) + timedelta(seconds=self._window_s)
         there = self._recent.rows("events", before, until)
-        both = pa.concat_tables([there, between(events, before, None)])
+        both = pa.concat_tables([there, between(events, before, until)])
         last = start - timedelta(seconds=self._window_s)
         newest_us = self._ledger.manifest().marks.get(NEWEST)
         if newest_us is not None:
@@ -230,6 +237,17 @@ class Clock:
         self._began = now
 
 
+def set_back(at_us: NDArray[np.int64], newest_us: int) -> int | None:
+    """Of a batch's events in the stream's order: from which one on the clock was set back. None: it was not.
+
+    One broker writes the stream, in order: behind such an event all are too late beside the newest. One alone, at the
+    end of others, may be a straggler; if it is none, the next batch shows it."""
+    in_time = np.flatnonzero(at_us >= newest_us - LATE_MAX_S * US)
+    begin = int(in_time[-1]) + 1 if in_time.size else 0
+    late = at_us.size - begin
+    return begin if late > (STRAGGLERS if begin else 0) else None
+
+
 def known(events: pa.Table, start: datetime) -> pa.Table:
     """tables/derive.py:known, of rows that are here."""
     timely = events.filter(pc.invert(events["late"]))
@@ -279,9 +297,10 @@ def stamped(rows: pa.Table, batch: int) -> pa.Table:
 
 
 def failures_of(judged: pa.Table) -> dict[str, int]:
-    """Where there are any: how many, by `table: rule`."""
-    failed = judged.filter(pc.greater(judged["failures"], 0))
-    return {f"{row['table']}: {row['rule']}": row["failures"] for row in failed.to_pylist()}
+    """Where there are any: how many in all windows, by `table: rule`."""
+    failed = judged.filter(pc.greater(judged["failures"], 0)).group_by(["table", "rule"])
+    summed = failed.aggregate([("failures", "sum")])
+    return {f"{row['table']}: {row['rule']}": row["failures_sum"] for row in summed.to_pylist()}
 
 
 def _first_of_each(rows: pa.Table) -> pa.Table:

@@ -2,7 +2,7 @@
 
 A job costs a tenth of a second before its first row; ten tables of ten rows each by ten jobs would take a second. So
 their rows come as one union: each row says which table it is of, and has that table's columns in a struct of its name.
-Upstream: plans.py, rebuild.py.
+Upstream: plans.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     penstock.events -> source "amqp" -> foreachBatch -> batch.py -> one commit of the ledger per micro-batch
 
-Upstream: pipeline/flow.py.  Downstream: batch.py, rebuild.py, ledger (compaction, retention), report/page.py.
+Upstream: pipeline/flow.py.  Downstream: batch.py, page.py, ledger (compaction, retention).
 A query that fails is started again: Spark never does that by itself. When the broker is away it is waited for; only a
 job that has never run fails at once, because then its user has probably mistyped the address, and one that runs once
 waits for no longer than patience.py:START_S.
@@ -32,6 +32,7 @@ from penstock.client.uri import Uri, parse_uri
 from penstock.spark.complaint import Complaint, first_line
 from penstock.spark.flowjob.batch import EVENTS_STREAM, LAST, NEWEST, FlowBatch, fingerprint
 from penstock.spark.flowjob.own import small_session
+from penstock.spark.flowjob.page import draw
 from penstock.spark.flowjob.progress import EVERY_S, Progress
 from penstock.spark.jvm import JVM_GONE, is_jvm_gone
 from penstock.spark.ledger import Ledger, disk
@@ -102,10 +103,13 @@ class FlowSettings:
 class FlowJob:
     """One job on one directory of tables; the ledger is open for writing."""
 
-    def __init__(self, spark: SparkSession, ledger: Ledger, settings: FlowSettings) -> None:
+    def __init__(
+        self, spark: SparkSession, ledger: Ledger, settings: FlowSettings, stopping: threading.Event | None = None
+    ) -> None:
         settings.check()
         self.settings = settings
-        self.stopping = threading.Event()
+        self.stopping = stopping if stopping is not None else threading.Event()
+        self.finished = False  # with `once`: all that was there when it began is in the tables
         self._spark = small_session(spark)
         self._ledger = ledger
         self._uri: Uri = parse_uri(settings.uri)
@@ -148,16 +152,17 @@ class FlowJob:
                 failed = 0 if self._batches > before else failed
                 failed = self._after(error, failed)
         self._halt()
-        if once and not self.stopping.is_set():
+        if self.finished and not self.stopping.is_set():
             self._compact()
             self.write_page(whole=True)
 
     def _watch(self, query: StreamingQuery) -> None:
         """Until it ends or is told to; its error, if it has one."""
-        while query.isActive and not self.stopping.wait(LOOK_S):
+        while (is_active := query.isActive) and not self.stopping.wait(LOOK_S):
             self._say()
-        if not self.stopping.is_set():
+        if not is_active:
             query.awaitTermination()
+            self.finished = self._once
         self._say(now=True)
 
     def _after(self, error: Exception, failed: int) -> int:
@@ -189,7 +194,7 @@ class FlowJob:
             wait_s = min(wait_s * 2, most_s)
 
     def stop(self) -> None:
-        """From any thread, also from a handler of signals."""
+        """From any thread. A handler of signals tells the event instead: pipeline/stopping.py:Told."""
         self.stopping.set()
 
     def _halt(self) -> None:
@@ -283,11 +288,7 @@ class FlowJob:
             compact(self._ledger, moment(newest_us) - timedelta(seconds=SETTLED_S), self._damaged)
 
     def write_page(self, whole: bool = False) -> None:
-        try:
-            self._pages.write(whole)
-        except Exception:
-            # The page is a picture of the tables: that it cannot be drawn must not stop them.
-            log.exception("page.json could not be written")
+        draw(self._pages, whole)
 
     def _say(self, now: bool = False) -> None:
         # To ask Spark for its progress costs more than all else here, and this is called five times a second.

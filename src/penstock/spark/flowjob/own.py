@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from penstock.spark.flowjob.lookups import remember
+from penstock.spark.ledger.parts import WRITING
 from penstock.spark.session import fresh
 
 ALWAYS = {"spark.sql.caseSensitive": "false"}
@@ -40,8 +41,8 @@ def small_session(spark: SparkSession) -> SparkSession:
 
 
 def large_session(spark: SparkSession) -> SparkSession:
-    """For everything at once."""
-    return _session(spark, ALWAYS)
+    """For everything at once, and for files of the ledger that Spark writes."""
+    return _session(spark, {**ALWAYS, **WRITING})
 
 
 def _session(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:

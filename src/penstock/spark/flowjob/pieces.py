@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.spark.flowjob.recent import between, shaped
+from penstock.spark.flowjob.recent import between, first_window, shaped
 from penstock.spark.ledger import Change, append, replace
 from penstock.spark.tables.derive import Inputs, derive
-from penstock.spark.tables.schema import LOOKBACK_S, REACH_S, schema, trend_s
+from penstock.spark.tables.schema import LOOKBACK_S, schema, trend_s
 from penstock.spark.tables.windows import window_start
 
 PIECE_EVENTS = 1_000_000
@@ -59,7 +62,13 @@ def pieces(spark: SparkSession, events: DataFrame, window_s: int, piece_events: 
             log.info("rebuild: piece %d of %d is derived", number, len(ends))
         finally:
             for frame in shared:
-                frame.unpersist()
+                _let_go(frame)
+
+
+def _let_go(frame: DataFrame) -> None:
+    """Where its JVM is gone, so is the frame; and this may come when nobody is there any more to be told of it."""
+    with suppress(PySparkException, Py4JError, ConnectionError):
+        frame.unpersist()
 
 
 def _ends(events: DataFrame, window_s: int, piece_events: int) -> list[datetime | None]:
@@ -99,8 +108,7 @@ def _next_start(open_: DataFrame, end: datetime, window_s: int) -> datetime:
     """The first window that events from `end` on can change."""
     last = end - timedelta(seconds=window_s)
     seen = open_.filter(F.col("window") == F.lit(last)).agg(F.min("seen_at")).toArrow()[0][0].as_py()
-    oldest = end - timedelta(seconds=REACH_S)
-    return window_start(min(oldest, seen) if seen is not None else oldest, window_s)
+    return first_window(end, None, seen, window_s)
 
 
 def _carried(

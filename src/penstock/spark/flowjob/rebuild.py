@@ -3,12 +3,14 @@
 The events are those of the ledger; or an archive's, Parquet with `body` and `offset` as `penstock pipeline archive`
 writes it, which then take the place of the ledger's events. All tables change in one commit; until then whoever reads
 has the old ones. What the rules find in them follows in a second one, from the files of the first. Spark writes the
-files, where the rows are: this is the way for ten million events and for clusters.
-Upstream: job.py, pipeline/flow.py.  Downstream: pieces.py.
+files, where the rows are: this is the way for ten million events and for clusters. Of what the rules find, this process
+sees the failures only: `quality` has a row for each window and rule.
+Upstream: pipeline/flow.py.  Downstream: pieces.py, page.py.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import chain
 from pathlib import Path
 
@@ -31,15 +33,16 @@ from penstock.spark.flowjob.batch import (
     fingerprint,
     stamped,
 )
-from penstock.spark.flowjob.gathered import gathered
 from penstock.spark.flowjob.own import large_session
+from penstock.spark.flowjob.page import draw
 from penstock.spark.flowjob.pieces import PIECE_EVENTS, pieces
 from penstock.spark.flowjob.recent import shaped
-from penstock.spark.ledger import Change, Ledger, disk, replace
-from penstock.spark.tables import quality
+from penstock.spark.ledger import Change, Ledger, append, disk, replace
+from penstock.spark.report.page import PageWriter
+from penstock.spark.tables import quality, windows
 from penstock.spark.tables.events import parse, unique
 from penstock.spark.tables.schema import schema
-from penstock.spark.tables.windows import day, floor_us, timestamp, window_start
+from penstock.spark.tables.windows import day, floor_us, timestamp
 
 REBUILT = -1  # the number of the batch in `quality`
 NEEDED = ("body", "offset")  # of an archive
@@ -91,26 +94,33 @@ def rebuild(
     disk.remove_tree(staged)
     clock.lap("derive")
     # Now from the files: the tables are not derived a second time for it.
-    checks = {
-        name: quality.checks(name, ledger.read(spark, name), window_s) for name in ledger.tables() if name != "quality"
-    }
-    rules = [shaped(rows, "quality") for rows in gathered(checks).values()]
-    judged = added(pa.concat_tables([*rules, unread]))
-    ledger.commit(None, [replace("quality", stamped(judged, REBUILT))])
-    done.failures = failures_of(judged)
+    ledger.commit(None, [append("quality", checked(spark, ledger, window_s))])
+    # From here on without Spark: who is told to stop has all that there is.
+    told = ledger.arrow("quality", columns=["table", "rule", "failures"], where=pc.field("failures") > 0)
+    done.failures = failures_of(told)
     done.rows = sum(ledger.rows(name) for name in ledger.tables() if name not in ("events", "quality"))
     clock.lap("check")
+    draw(PageWriter(ledger, ledger.root), whole=True)
+    clock.lap("page")
     return done
+
+
+def checked(spark: SparkSession, ledger: Ledger, window_s: int) -> DataFrame:
+    """What the rules find in all tables: rows of `quality`, of which there may be more than this process can hold."""
+    names = [name for name in ledger.tables() if name != "quality"]
+    found = [quality.checks(name, ledger.read(spark, name), window_s) for name in names]
+    rows = reduce(DataFrame.unionByName, found).withColumn("batch", F.lit(REBUILT))
+    return windows.shaped(rows, "quality").repartition("day")  # a file for each day, not for each day and table
 
 
 def never_read(ledger: Ledger, window_s: int) -> pa.Table:
     """What `quality` says of events that were gone before they were read: the events that are there cannot say it."""
-    known = shaped(ledger.arrow("quality"), "quality")
-    rows = known.filter(pc.equal(known["rule"], OFFSETS_RULE)).to_pylist()
+    known = shaped(ledger.arrow("quality", where=pc.field("rule") == OFFSETS_RULE), "quality")
+    rows = known.to_pylist()
     for row in rows:
-        row["window"] = window_start(row["window"], window_s)
+        row["window"] = windows.window_start(row["window"], window_s)
         row["day"] = row["window"].date()
-    return pa.Table.from_pylist(rows, known.schema)
+    return stamped(added(pa.Table.from_pylist(rows, known.schema)), REBUILT)
 
 
 def read_archive(spark: SparkSession, directory: Path) -> DataFrame:

@@ -3,7 +3,7 @@
 A micro-batch needs the last seconds of events and the last minutes of some derived tables. From disk that would be a
 hundred small files each time. What is asked for and is older than what is held comes from the ledger, and is rare: an
 event came late, or the job has just begun.
-Upstream: batch.py.  Downstream: ledger.py:arrow.
+Upstream: batch.py; of the functions pieces.py too.  Downstream: ledger.py:arrow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.spark.ledger import Ledger
-from penstock.spark.tables.schema import LOOKBACK_S, WATERMARK_S, schema, trend_s
+from penstock.spark.tables.schema import LOOKBACK_S, REACH_S, WATERMARK_S, schema, trend_s
+from penstock.spark.tables.windows import window_start
 
 BODY = "body"  # derives nothing, and is most of an event's bytes
 MARGIN_S = 30  # beyond what an ordinary batch asks for
@@ -104,3 +105,18 @@ def shaped(rows: pa.Table, table: str) -> pa.Table:
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
     return pa.table(columns, schema=target)
+
+
+def first_window(oldest: datetime, newest: datetime | None, seen: datetime | None, window_s: int) -> datetime:
+    """The first window that events from `oldest` on can change.
+
+    newest: of the events before them; older ones come late. seen: the first of the last signs of what is open there."""
+    begin = oldest - timedelta(seconds=REACH_S)
+    if newest is not None and oldest < newest:
+        # A late sign may be of a block that silence or a restart has ended: not longer than this before it. A broker
+        # writes its events in order, so this is rare.
+        begin = oldest - timedelta(seconds=WATERMARK_S)
+    if seen is not None:
+        # A block that is open ends when its stage is silent for too long: then, not now.
+        begin = min(begin, seen)
+    return window_start(begin, window_s)

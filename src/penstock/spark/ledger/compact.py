@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from penstock.spark.ledger import disk
 from penstock.spark.ledger.ledger import Ledger
-from penstock.spark.ledger.manifest import Manifest, Part, micros, moment
+from penstock.spark.ledger.manifest import Manifest, Part, moment
 from penstock.spark.ledger.parts import COMPRESSION, Damaged, Names, read_part, read_schema
+from penstock.spark.tables.windows import micros
 
 SMALL_BYTES = 4 << 20  # a part below this is worth merging
 TARGET_BYTES = 16 << 20  # of a merged part: some hundred thousand rows, a second's work for one core

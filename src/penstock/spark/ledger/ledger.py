@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,10 +30,11 @@ from pyspark.sql import functions as F
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
 from penstock.spark.ledger.change import Change
-from penstock.spark.ledger.manifest import Manifest, Part, decoded, micros, moment
+from penstock.spark.ledger.manifest import Manifest, Part, decoded, moment
 from penstock.spark.ledger.parts import WINDOW, Names, read_part, write_frame, write_rows
 from penstock.spark.lock import Lock, Taken
 from penstock.spark.tables.schema import TABLES, schema
+from penstock.spark.tables.windows import micros
 
 GRACE_S = 300.0  # how long a part that no longer counts is there for those who still read it
 READ_TRIES = 3  # a reader that was overtaken all the same begins again with the newest manifest
@@ -103,23 +103,32 @@ class Ledger:
         since: datetime | None = None,
         until: datetime | None = None,
         columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
     ) -> pa.Table:
-        """The rows of windows in [since, until), without a JVM; a table that has no rows may have no columns either."""
+        """The rows of windows in [since, until), without a JVM; a table that has no rows may have no columns either.
+
+        where: only rows of which this is true. No others are in memory, however many the table has.
+        """
         for left in reversed(range(READ_TRIES)):
             try:
-                return self._arrow(table, since, until, columns)
+                return self._arrow(table, since, until, columns, where)
             except FileNotFoundError:
                 if not left:
                     raise
         raise AssertionError  # the loop returns or raises
 
     def _arrow(
-        self, table: str, since: datetime | None, until: datetime | None, columns: Sequence[str] | None
+        self,
+        table: str,
+        since: datetime | None,
+        until: datetime | None,
+        columns: Sequence[str] | None,
+        where: pc.Expression | None,
     ) -> pa.Table:
         named = None if columns is None else list(columns)
         if named is not None and (since or until) and WINDOW not in named:
             named.append(WINDOW)
-        read = [read_part(path, named) for path in self.files(table, since, until)]
+        read = [read_part(path, named, where) for path in self.files(table, since, until)]
         if not read:
             return pa.table({})
         rows = pa.concat_tables(read, promote_options="default")
@@ -178,15 +187,6 @@ class Ledger:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def __enter__(self) -> Ledger:
-        self.open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def has(self, query: str, batch: int) -> bool:
         """Whether this batch is in the tables."""

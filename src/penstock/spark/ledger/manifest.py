@@ -8,15 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from penstock.spark.tables.windows import EPOCH
 
 FORMAT = 1  # of the file
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-
-
-def micros(moment: datetime) -> int:
-    return (moment - EPOCH) // MICROSECOND
 
 
 def moment(us: int) -> datetime:

@@ -21,13 +21,15 @@ from pyspark.sql import functions as F
 
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import disk
-from penstock.spark.ledger.manifest import Part, micros
+from penstock.spark.ledger.manifest import Part
+from penstock.spark.tables.windows import micros
 
 COMPRESSION = "zstd"
 WINDOW = "window"
 DAY = "day"
 STAGED_DAY = "_staged_day"  # Spark leaves the column it partitions by out of the files: so it gets a copy
-TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+# The default is a form of 96 bits, which has no statistics.
+WRITING = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 class Names:
@@ -80,11 +82,14 @@ def read_schema(path: Path) -> pa.Schema:
         return pq.read_schema(path)
 
 
-def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Its rows; of these columns those that it has."""
+def read_part(path: Path, columns: Sequence[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
+    """Its rows, or those of them of which `where` is true; of these columns those that it has."""
     with _readable(path), pq.ParquetFile(path) as file:
         there = set(file.schema_arrow.names)
-        return file.read(None if columns is None else [name for name in columns if name in there])
+        named = None if columns is None else [name for name in columns if name in there]
+        if where is None:
+            return file.read(named)
+        return pq.read_table(path, columns=named, filters=where, partitioning=None)
 
 
 @contextmanager
@@ -107,17 +112,11 @@ def by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def write_frame(frame: DataFrame, table: str, staging: Path, names: Names) -> list[Part]:
-    """The same by Spark: where the rows are, in parallel."""
-    spark = frame.sparkSession
-    kept = spark.conf.get(TIMESTAMPS)
-    # The default is a form of 96 bits, which has no statistics.
-    spark.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
-    try:
-        staged = frame.withColumn(STAGED_DAY, F.col(DAY))
-        staged.write.mode("overwrite").option("compression", COMPRESSION).partitionBy(STAGED_DAY).parquet(str(staging))
-    finally:
-        if kept is not None:
-            spark.conf.set(TIMESTAMPS, kept)
+    """The same by Spark: where the rows are, in parallel. Its session has the settings of WRITING."""
+    conf = frame.sparkSession.conf
+    assert all(conf.get(name) == value for name, value in WRITING.items()), "no session for writing"
+    staged = frame.withColumn(STAGED_DAY, F.col(DAY))
+    staged.write.mode("overwrite").option("compression", COMPRESSION).partitionBy(STAGED_DAY).parquet(str(staging))
     parts = []
     for found in sorted(staging.glob(f"{STAGED_DAY}=*/*.parquet")):
         day = found.parent.name.partition("=")[2]
