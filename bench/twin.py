@@ -60,7 +60,7 @@ PAIRS = 5  # perf/scenario.py
 TUNE_S = 4.0  # simulated, for each try: a p99 of few messages needs more time than the throughput of many
 TELL_S = 6.0  # simulated, for each prediction,
 TELL_SEEDS = (1, 2, 3, 4, 5, 6)  # with each of these, as the p99 of half a second of syncs is luck; advice has two
-FLOODED_BYTES = 1_000_000  # in the kernel: more are not on their way, but wait because it is full
+FLOODED_BYTES = 1_000_000  # in the kernel: more of a flood are not on their way, but wait because it is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,10 @@ def fitted(scenario: Scenario, events: Sequence[dict[str, Any]], measured: Seque
         resources = [row for one in measured for row in one.sched]
     body_bytes = scenario.load.publishers.body_bytes
     plant = fit(samples, syncs, resources, settings=scenario.faults, body_bytes=body_bytes)
-    messages = max(count for one in measured for count in one.in_kernel) / scenario.load.publishers.count
+    publishers = scenario.load.publishers
+    if publishers.rate or publishers.window or publishers.lead_max:
+        return plant  # its publishers may wait for something else
+    messages = max(count for one in measured for count in one.in_kernel) / publishers.count
     in_kernel_bytes = round(messages * (body_bytes + FRAMING_BYTES + METHOD_BYTES))
     return replace(plant, socket_bytes=in_kernel_bytes) if in_kernel_bytes >= FLOODED_BYTES else plant
 

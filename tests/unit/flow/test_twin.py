@@ -184,6 +184,12 @@ def test_publishers_are_no_further_ahead_than_they_go_however_long_one_looks(
     assert simulate(PLANT, load, Settings(), seconds).in_flight == pytest.approx(ahead, rel=0.15)
 
 
+@pytest.mark.parametrize("socket_bytes", [100_000, 1_000_000, 10_000_000])
+def test_a_sender_that_found_the_kernel_full_goes_on_however_little_that_holds(socket_bytes: int) -> None:
+    load = Load(Publishers(body_bytes=1024, lead_max=100_000), Consumers(wake=200))
+    assert seen(load, plant=replace(PLANT, socket_bytes=socket_bytes)).throughput > 50_000
+
+
 def test_publishers_that_get_ahead_slowly_are_told_where_they_end() -> None:
     """Consumers are a little slower: most of a lead comes about after what used to be taken for the warm-up."""
     load = Load(Publishers(rate=105_000, block=500, lead_max=20_000), Consumers(message_us=10.0, chunk=100, wake=1))

@@ -182,7 +182,7 @@ class PublisherClient:
     def _drained(self, now_us: float) -> None:
         """The broker has read: a sender that waits for room hears of it when there is enough, not for every byte."""
         plant = self.machine.plant
-        if self._stuffed and self.buffered * self.lane.wire_bytes <= plant.socket_bytes - plant.socket_free_bytes:
+        if self._stuffed and self.buffered * self.lane.wire_bytes <= plant.socket_bytes * (1 - plant.socket_free):
             self._stuffed = False
             self.machine.at(now_us + self.machine.nap_us(), self.send)
 

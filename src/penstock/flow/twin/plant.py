@@ -65,7 +65,7 @@ class Plant:
     read_bytes: int = 256_000  # the most that one read of a socket brings
     reads_max: int = 32  # reads of one socket in a row, while each is full
     socket_bytes: int = 5_600_000  # what the kernel holds between a sender and a receiver that does not read
-    socket_free_bytes: int = 1_800_000  # and what must be free again before a sender that found it full goes on
+    socket_free: float = 0.32  # the part of that which must be free again before a sender that found it full goes on
     write_high_bytes: int = 262_144  # net/writer.py
     gather_us: float = 10_000.0  # store.py: how long what nobody waits for is gathered
     gather_bytes_max: int = 4_194_304

@@ -5,7 +5,6 @@ Place: the top of the twin. Not here: the parts (machine.py, stages.py, disk.py,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,6 +26,7 @@ REACHED: Final = 0.9  # of the lead that publishers may have: they have it
 LEAD_STEPS: Final = 20_000  # between two looks whether a smaller lead still grows,
 LEAD_GROWS: Final = 1.03  # which it does if it is so many times what it was,
 LEAD_STEPS_MAX: Final = 200_000  # and for so many steps it may
+LEAD_US: Final = 600e6  # between two looks, at the most
 HELD_BACK: Final = 0.05  # blocked less than that, credit does its daily work: flow/verdict.py
 PASSES_ON: Final = 0.5  # flow/graph.py
 
@@ -204,7 +204,7 @@ def _get_ahead(chain: Chain, enough: float) -> None:
     go: only then it is steady."""
     until, lead = chain.machine.steps + LEAD_STEPS_MAX, chain.lead()
     while lead < enough and chain.machine.steps < until:
-        _run(chain, math.inf, chain.machine.steps + LEAD_STEPS)
+        _run(chain, chain.machine.now_us + LEAD_US, chain.machine.steps + LEAD_STEPS)
         before, lead = lead, chain.lead()
         if lead <= before * LEAD_GROWS:
             break
