@@ -135,6 +135,7 @@ SCENARIOS = (
         Load(Publishers(persistent=True), NO_ACKS),
         (credit("400,200", "500,250"), credit("400,200", "8000,2000")),
         {"faults.store_sync_delay_ms": "20"},
+        rounds=2,
     ),
     Scenario(
         "slow store, confirms",
