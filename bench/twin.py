@@ -150,6 +150,7 @@ SCENARIOS = (
         Load(Publishers(rate=2000, block=10), SLOW),
         (Settings(prefetch=10), Settings(prefetch=1000)),
         stretch=4.0,
+        rounds=2,
     ),
     Scenario(
         "prefetch",
