@@ -461,6 +461,12 @@ def test_of_the_time_that_a_message_takes_a_consumer_the_way_to_the_broker_is_no
     assert model.load.consumers.message_us < slow.message_us * 0.8
 
 
+def test_the_own_time_of_publishers_that_seldom_send_is_told_in_whole_microseconds():
+    observed = replace(observe(loaded(0.0), 600), throughput=200.0, delivered=200.0, cpu_us=0.0)
+    (note,) = tuned(Plant(), Load(Publishers(block=1), Consumers(wake=1)), Settings(), observed).notes
+    assert re.fullmatch(r"the publishers themselves seem to take [45],\d{3} us for each message", note)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -225,8 +225,10 @@ def _tuning_notes(factor: float, load: Load) -> tuple[str, ...]:
     notes: list[str] = []
     if not 0.8 < factor < 1.25:
         notes.append(f"the time of a sync was multiplied by {factor:.2g} to meet the measured throughput")
-    if load.publishers.send_us > 1.0:
-        notes.append(f"the publishers themselves seem to take {load.publishers.send_us:.3g} us for each message")
+    send_us = load.publishers.send_us
+    if send_us > 1.0:
+        took = f"{send_us:,.0f}" if send_us >= 100 else f"{send_us:.3g}"
+        notes.append(f"the publishers themselves seem to take {took} us for each message")
     return tuple(notes)
 
 
