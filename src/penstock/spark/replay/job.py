@@ -40,6 +40,7 @@ from penstock.spark.session import fresh
 TELL_S: Final = 1.0  # between two lines of progress
 TELL_IDLE_S: Final = 30.0  # while nothing gets on: Spark sorts, the broker blocks, or no row is due
 LOOK_S: Final = 0.1
+CANCEL_S: Final = 10.0  # for a job that is cancelled to end; the JVM ends soon after
 STOP_S: Final = 10.0  # how long lanes may take to end by themselves: a blocked one does not
 LANES_MAX: Final = 1000
 SPEED_MAX: Final = 1e9  # at which thirty years take a second; faster is full speed, which is to leave it out
@@ -295,6 +296,8 @@ class Replay:
 
     def _collected(self, spark: SparkSession, found: DataFrame) -> list[Row]:
         """What Spark finds, unless the job is told to stop meanwhile: all of the table may have to be read for it."""
+        if self._stop.is_set():
+            raise InterruptedError("the replay is being stopped")
         job = _Job(spark, found, uuid.uuid4().hex)
         job.start()
         while not job.done.wait(LOOK_S):
@@ -408,7 +411,12 @@ class _Job:
         self._thread.start()
 
     def cancel(self) -> None:
-        self._context.cancelJobGroup(self._group)
+        """Until it has ended: to cancel what Spark has not been given yet does nothing, and it would keep its cores."""
+        until_s = time.monotonic() + CANCEL_S
+        while True:
+            self._context.cancelJobGroup(self._group)
+            if self.done.wait(LOOK_S) or time.monotonic() >= until_s:
+                return
 
     def _run(self) -> None:
         try:
