@@ -173,6 +173,7 @@ def test_a_replay_that_is_told_to_stop_before_it_knows_the_table_does_not_read_i
         job.close()
         assert (job.left, not ReplayState(checkpoint).has_begun()) == (None, True)
         assert lines[0].startswith("stopped: 0 rows to exchange ")
+        wait_until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), STARTS_S, "the end of the job")
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -200,6 +201,7 @@ def test_a_dry_run_that_is_told_to_stop_does_not_read_on(
         runner.join(LIMIT_S)
     assert not runner.is_alive()
     assert lines == []
+    wait_until(lambda: not active(), STARTS_S, "the end of the job")
     job.close()
 
 
