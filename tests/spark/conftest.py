@@ -33,14 +33,17 @@ QUICK = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.log.level": "OFF",  # a query that a test makes fail would print pages
 }
+# Of a query that runs until it is cancelled: a condition that takes an hour for each row.
+SLEEP = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two cores; format "amqp" is registered."""
     from penstock.spark.session import local_session
 
-    session = local_session("penstock tests", cores=2, memory="1g", **QUICK)
+    own = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    session = local_session("penstock tests", cores=2, memory="1g", **QUICK, **own)
     yield session
     session.stop()
 

@@ -10,6 +10,7 @@ are their owners' (docs/spark.md).
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -128,15 +129,18 @@ def fresh(spark: SparkSession) -> SparkSession:
 @contextmanager
 def opened(app: str, master: str = "local[*]", memory: str = "1g", **config: str) -> Iterator[SparkSession]:
     """`session`, stopped at the end. That its JVM is gone by then, by a signal to all of the group, is no error."""
-    found = session(app, master, memory, **config)
-    # What counts in tasks, which nothing of ours uses, is told to a server here; it prints a page when the JVM ends.
-    vars(found.sparkContext._accumulatorServer)["handle_error"] = _silent
-    try:
-        yield found
-    finally:
-        with warnings.catch_warnings(), suppress(Py4JError, OSError):
-            warnings.simplefilter("ignore")
-            found.stop()
+    with tempfile.TemporaryDirectory(prefix="penstock-spark-", ignore_cleanup_errors=True) as scratch:
+        if is_local(master):  # where a mistyped name is looked for, and which is made for that; by default right here
+            config = {"spark.sql.warehouse.dir": f"{scratch}/warehouse", **config}
+        found = session(app, master, memory, **config)
+        # What counts in tasks, which nothing of ours uses, is told to a server here; it prints a page when the JVM ends
+        vars(found.sparkContext._accumulatorServer)["handle_error"] = _silent
+        try:
+            yield found
+        finally:
+            with warnings.catch_warnings(), suppress(Py4JError, OSError):
+                warnings.simplefilter("ignore")
+                found.stop()
 
 
 def abandon() -> None:

@@ -29,6 +29,7 @@ from penstock.spark.replay.job import Replay, Wanted
 from penstock.spark.replay.lane import TICK_S
 from penstock.spark.replay.state import PLAN, Mark, ReplayState
 from penstock.spark.replay.table import Table, find_table, read_pinned, was_merged
+from tests.spark.conftest import SLEEP
 from tests.spark.pipeline.archiving import START_S, JobProcess, Lines, archive, fill, properties_of, replay
 from tests.spark.readback import Message, count, declare, drain
 from tests.wire.live import LiveBroker
@@ -39,7 +40,6 @@ STARTS_S = 400.0  # a JVM on a machine that is very busy
 KEYS = 7
 FAST = 1e9  # a speed at which any recorded span is over at once
 PLENTY = 1 << 40
-SLEEP = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
 
 
 @pytest.fixture
@@ -604,3 +604,19 @@ def test_what_is_wrong_is_one_line(spark: SparkSession, uri: str, name: str, tmp
     assert "1.parquet" in said
     assert "\n" not in said
     assert count(uri, name) == 0
+
+
+def test_a_function_that_spark_does_not_know_is_one_line_and_leaves_nothing_where_the_command_runs(
+    uri: str, name: str, tmp_path: Path
+):
+    table = make_table(tmp_path / "table", 1)
+    declare(uri, name, name)
+    there = tmp_path / "cwd"
+    there.mkdir()
+    given = ("--uri", uri, "--from", str(table), "--exchange", name, "--where", "colour(body) = 1")
+    with JobProcess(there, "penstock", "pipeline", "replay", *given, "--master", "local[1]") as job:
+        assert job.process.wait(LIMIT_S) == 1, job.log
+    assert "penstock: --where: " in job.log
+    assert "colour" in job.log
+    assert "Traceback" not in job.log
+    assert [one.name for one in there.iterdir()] == ["job.log"]

@@ -8,19 +8,18 @@ Upstream: adviser.py.  Downstream: penstock.flow.twin, on the executors. Not her
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from penstock.flow.twin import Load, Outcome, Plant, Settings, simulate
 from penstock.flow.twin.stages import FRAMING_BYTES
 from penstock.spark.advice.load import cycles_s, within_prefetch
 from penstock.spark.advice.rank import Candidate, mean
+from penstock.spark.sidejob import SideJob
 
 TASK: Final = 8  # settings of a task: enough to be worth one, few enough to see progress and to end together
 WARM_UP: Final = 0.25  # of a simulation's time, which its `seconds` are without
@@ -85,43 +84,16 @@ def sweep(
     rows = [{"number": number, "settings": json.dumps(asdict(one))} for number, one in enumerate(settings)]
     tasks = max(1, -(-len(rows) // TASK))
     frame = spark.createDataFrame(pa.Table.from_pylist(rows)).repartition(tasks).mapInArrow(trial, RESULT)
-    group = f"penstock-advice-{uuid.uuid4()}"
-    found: list[pa.Table] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        spark.sparkContext.setJobGroup(group, f"{len(rows)} settings through the twin", True)
-        try:
-            found.append(frame.toArrow())
-        except Exception as error:  # told by the thread that waits
-            errors.append(error)
-
-    thread = InheritableThread(target=run, daemon=True)
-    thread.start()
+    job = SideJob(spark, f"{len(rows)} settings through the twin", frame.toArrow)
     try:
-        while thread.is_alive():
-            thread.join(POLL_S)
+        while not job.done.wait(POLL_S):
             if progress is not None:
-                progress(min(len(rows), _finished(spark, group) * TASK), len(rows))
+                progress(min(len(rows), job.finished_tasks() * TASK), len(rows))
     except BaseException:
-        spark.sparkContext.cancelJobGroup(group)
+        job.cancel()
         raise
-    if errors:
-        raise errors[0]
+    found = job.result
     if progress is not None:
         progress(len(rows), len(rows))
-    outcomes = {row["number"]: Outcome(**json.loads(row["outcome"])) for row in found[0].to_pylist()}
+    outcomes = {row["number"]: Outcome(**json.loads(row["outcome"])) for row in found.to_pylist()}
     return [Candidate(one, outcomes[number]) for number, one in enumerate(settings)]
-
-
-def _finished(spark: SparkSession, group: str) -> int:
-    """Tasks of the sweep that are done. The stage that only hands out rows has few tasks, and is not counted."""
-    tracker = spark.sparkContext.statusTracker()
-    most, done = 0, 0
-    for job in tracker.getJobIdsForGroup(group):
-        about = tracker.getJobInfo(job)
-        for stage in about.stageIds if about is not None else []:
-            told = tracker.getStageInfo(stage)
-            if told is not None and told.numTasks >= most:
-                most, done = told.numTasks, told.numCompletedTasks
-    return done

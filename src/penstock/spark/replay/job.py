@@ -36,11 +36,11 @@ from penstock.spark.replay.plan import DUE, LANE, TIME, Route, check_route, colu
 from penstock.spark.replay.state import Begun, ReplayState, Terms
 from penstock.spark.replay.table import Table, find_table, pinned, read_pinned, read_table, was_merged
 from penstock.spark.session import fresh
+from penstock.spark.sidejob import LOOK_S, SideJob
 
+NAME: Final = "penstock replay"
 TELL_S: Final = 1.0  # between two lines of progress
 TELL_IDLE_S: Final = 30.0  # while nothing gets on: Spark sorts, the broker blocks, or no row is due
-LOOK_S: Final = 0.1
-CANCEL_S: Final = 10.0  # for a job that is cancelled to end; the JVM ends soon after
 STOP_S: Final = 10.0  # how long lanes may take to end by themselves: a blocked one does not
 LANES_MAX: Final = 1000
 SPEED_MAX: Final = 1e9  # at which thirty years take a second; faster is full speed, which is to leave it out
@@ -298,15 +298,12 @@ class Replay:
         """What Spark finds, unless the job is told to stop meanwhile: all of the table may have to be read for it."""
         if self._stop.is_set():
             raise InterruptedError("the replay is being stopped")
-        job = _Job(spark, found, uuid.uuid4().hex)
-        job.start()
+        job = SideJob(spark, NAME, found.collect)
         while not job.done.wait(LOOK_S):
             if self._stop.is_set():
                 job.cancel()
                 raise InterruptedError("the replay is being stopped")
-        if job.error is not None:
-            raise job.error
-        return job.rows
+        return job.result
 
     def _steady(self, ask: Callable[[Table], T]) -> T:
         """What is found in the table; asked again where an archive's files were merged meanwhile."""
@@ -348,7 +345,6 @@ class Replay:
         wanted, state = self._wanted, self._state
         # On the clock of the first run: what is late there is sent at once, what is to come keeps its distance.
         marks = [mark.due_us for mark in state.marks() if mark.due_us is not None]
-        run = uuid.uuid4().hex
         lane = Lane(
             self._plan(messages),
             self._uri,
@@ -356,15 +352,14 @@ class Replay:
             wanted.mandatory,
             state.root,
             begun.id,
-            run,
+            uuid.uuid4().hex,
             wanted.deduplicate,
             wanted.speed,
             max(marks, default=begun.first_us or 0),
         )
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
         spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
-        job = _Job(spark, messages.mapInArrow(lane, RESULT), run)
-        job.start()
+        job = SideJob(spark, NAME, messages.mapInArrow(lane, RESULT).collect)
         told_at, told = time.monotonic(), state.confirmed()
         while not job.done.wait(LOOK_S) and not self._stop.is_set():
             now = time.monotonic()
@@ -377,7 +372,6 @@ class Replay:
             state.ask_to_stop()
             if not job.done.wait(STOP_S):
                 job.cancel()
-                job.done.wait(STOP_S)
             return None
         return job.error
 
@@ -393,36 +387,3 @@ class Replay:
             raise Complaint(text) from None
         self._warn(f"{text}; starting again")
         self._await(None)
-
-
-class _Job:
-    """A job of Spark in a thread of its own, so that signals and progress have the main one."""
-
-    def __init__(self, spark: SparkSession, frame: DataFrame, group: str) -> None:
-        self._context = spark.sparkContext
-        self._frame = frame
-        self._group = f"replay-{group}"
-        self.done = threading.Event()
-        self.rows: list[Row] = []  # of a lane one; of what is looked up, a few
-        self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def cancel(self) -> None:
-        """Until it has ended: to cancel what Spark has not been given yet does nothing, and it would keep its cores."""
-        until_s = time.monotonic() + CANCEL_S
-        while True:
-            self._context.cancelJobGroup(self._group)
-            if self.done.wait(LOOK_S) or time.monotonic() >= until_s:
-                return
-
-    def _run(self) -> None:
-        try:
-            self._context.setJobGroup(self._group, "penstock replay", interruptOnCancel=True)
-            self.rows = self._frame.collect()
-        except Exception as error:
-            self.error = error
-        finally:
-            self.done.set()
