@@ -18,6 +18,9 @@ UP := $(BIN)/penstock up --listen 127.0.0.1:5672 --management 127.0.0.1:15672 --
 # More words for pytest, the comparison or the broker: make test ARGS="-k credit".
 ARGS ?=
 
+# What the tests' JVMs share of Spark, made once.
+CLASSES := $(VENV)/spark-classes.jsa
+
 NODE_DIR := tests/wire/node
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 
@@ -67,8 +70,11 @@ $(STAMP): pyproject.toml requirements.lock
 run: setup fresh ## start the broker on 127.0.0.1:5672, its page on 127.0.0.1:15672 and the flow pipeline (ARGS=--demo: a load)
 	@exec $(UP) $(ARGS)
 
-test: setup fresh node ## run all tests (ARGS="…" goes to pytest)
+test: setup fresh node $(CLASSES) ## run all tests (ARGS="…" goes to pytest)
 	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup $(ARGS)
+
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -m tests.spark.classes $@
 
 random: setup fresh ## the property tests, schemathesis and the pipeline's slices with new random examples: what they find becomes a named test
 	@PENSTOCK_RANDOM=1 PENSTOCK_OPENAPI_EXAMPLES=$${PENSTOCK_OPENAPI_EXAMPLES:-50} SLICES_ROUNDS=$${SLICES_ROUNDS:-10} \

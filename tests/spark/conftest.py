@@ -40,9 +40,9 @@ SLEEP = "java_method('java.lang.Thread', 'sleep', 3600000L) IS NULL"
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two cores; format "amqp" is registered."""
-    from penstock.spark.session import local_session
+    from penstock.spark.session import UNIX_SOCKETS, local_session
 
-    own = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    own = {**UNIX_SOCKETS, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     session = local_session("penstock tests", cores=2, memory="1g", **QUICK, **own)
     yield session
     session.stop()

@@ -29,7 +29,12 @@ from tests.wire.waiting import LIMIT_S, wait_until
 Result = TypeVar("Result")
 
 ROOT: Final = Path(__file__).parents[2]
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+# A test's JVM lives for minutes: to compile thoroughly costs more than it saves. Without that it has 48 MB of code,
+# which are not enough for all tests. It shares Spark's classes where `make test` has made the file; one that does not
+# fit is no error.
+CLASSES: Final = ROOT / ".venv/spark-classes.jsa"
+SHARED: Final = f" -XX:SharedArchiveFile={CLASSES} -Xlog:disable" if CLASSES.exists() else ""
+QUICK_JAVA: Final = f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m{SHARED}"
 PORTS: Final = range(20_000, 30_000)  # not those that the system gives to others while a broker is away
 READY: Final = re.compile(r"ready: amqp (?P<host>[^\s,]+):(?P<port>\d+)")
 
@@ -177,8 +182,6 @@ class ServeProcess:
 
 def serve_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment without its own settings of Penstock."""
-    # A test's JVM lives for minutes: to compile thoroughly costs more than it saves. Without that it has 48 MB of code,
-    # which are not enough for all tests.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), str(ROOT), own.get("PYTHONPATH", ""))))
     return {**own, "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA, **(more or {})}

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.amqp.method import QueueDeclare, QueueDeclareOk
 from penstock.amqp.properties import PERSISTENT, Properties, encode_properties
 from penstock.client.connection import Connection
+from penstock.client.error import LoginRefused
 from penstock.client.publisher import Publisher
 from penstock.client.stream import offsets
 from penstock.client.uri import parse_uri
@@ -45,6 +47,12 @@ def publish_events(uri: str, bodies: Sequence[str]) -> None:
         for body in bodies:
             publisher.publish("", STREAM, properties, body.encode())
         publisher.flush()
+
+
+def fail_login(uri: str, user: str) -> None:
+    """What a broker tells in an event of its own."""
+    with pytest.raises(LoginRefused):
+        Connection.connect(parse_uri(uri).with_login(user, "wrong"))
 
 
 def event_rows(events: Sequence[Mapping[str, Any]], window_s: int) -> pa.Table:

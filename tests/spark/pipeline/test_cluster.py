@@ -18,17 +18,19 @@ import pytest
 
 from penstock.spark.ledger import Ledger
 from penstock.spark.session import prepare
+from tests.spark.pipeline.archiving import JobProcess
 from tests.spark.pipeline.flowsite import (
     SILENT,
     declare_events,
     derived_rows,
     differences,
+    next_offset,
     offsets_of,
     publish_events,
     take_all,
 )
 from tests.spark.pipeline.histories import History
-from tests.wire.live import ROOT, ServeProcess, serve_environment
+from tests.wire.live import ServeProcess, serve_environment
 from tests.wire.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -51,7 +53,6 @@ def cluster(directory: Path) -> Iterator[str]:
     environment = {
         **serve_environment(),
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PYSPARK_PYTHON": sys.executable,
@@ -102,22 +103,22 @@ def says(log: Path, text: str) -> bool:
     return text in log.read_text()
 
 
-def run_job(what: str, uri: str, tables: Path, master: str) -> None:
-    command = [sys.executable, "-m", "penstock", "pipeline", "flow", what, "--uri", uri, "--tables", str(tables)]
-    run = subprocess.run(
-        [*command, "--master", master, "--window", str(WINDOW_S), "--memory", "600m"],
-        capture_output=True,
-        text=True,
-        env=serve_environment({"SPARK_LOCAL_IP": "127.0.0.1"}),
-        cwd=ROOT,
-        timeout=JOB_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
+def flow(directory: Path, uri: str, tables: Path, master: str, *more: str) -> JobProcess:
+    words = ("--uri", uri, "--tables", str(tables), "--master", master, "--window", str(WINDOW_S), "--memory", "600m")
+    return JobProcess(directory, "penstock", "pipeline", "flow", *words, *more)
+
+
+def has_taken(tables: Path, until: int, job: JobProcess) -> bool:
+    """All below this offset; or it never will."""
+    begun = (tables / "_ledger" / "manifest.json").exists()
+    return (begun and offsets_of(tables) == list(range(until))) or not job.running()
 
 
 @pytest.mark.timeout(1500)
-def test_a_cluster_makes_the_same_tables_as_one_machine(spark: SparkSession, tmp_path: Path):
+def test_a_cluster_makes_the_same_tables_as_one_machine(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     broker = ServeProcess(tmp_path, *SILENT)
     assert broker.port, broker.log
     try:
@@ -126,11 +127,15 @@ def test_a_cluster_makes_the_same_tables_as_one_machine(spark: SparkSession, tmp
         half = len(bodies) // 2
         streamed, rebuilt = tmp_path / "cluster", tmp_path / "rebuilt"
         with cluster(tmp_path) as master:
-            for part in (bodies[:half], bodies[half:]):
-                publish_events(broker.uri, part)
-                run_job("--once", broker.uri, streamed, master)
+            with flow(tmp_path, broker.uri, streamed, master) as job:
+                for part in (bodies[:half], bodies[half:]):
+                    publish_events(broker.uri, part)
+                    taken = partial(has_taken, streamed, next_offset(broker.uri), job)
+                    wait_until(taken, JOB_S, "a batch of them")
+                assert job.terminate() == 0, job.log
             shutil.copytree(streamed, rebuilt)
-            run_job("--rebuild", broker.uri, rebuilt, master)
+            with flow(tmp_path, broker.uri, rebuilt, master, "--rebuild") as job:
+                assert job.process.wait(JOB_S) == 0, job.log
         for number in (1, 2):
             logs = [path.read_text() for path in (tmp_path / f"work{number}").glob("app-*/*/stderr")]
             assert any("Finished task" in log for log in logs), logs

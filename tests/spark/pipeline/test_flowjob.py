@@ -33,6 +33,7 @@ from tests.spark.pipeline.flowsite import (
     derived_rows,
     differences,
     event_rows,
+    fail_login,
     next_offset,
     offsets_of,
     publish_events,
@@ -582,6 +583,7 @@ def test_the_command_says_when_it_is_ready_and_stops_with_exit_0(broker: ServePr
         assert process.stdout.readline().startswith("pipeline ready: tables "), (tmp_path / "log").read_text()
         manifest = tables / "_ledger" / "manifest.json"
         wait_until(manifest.exists, 300, "the first commit")
+        fail_login(broker.uri, "eve")
         # In the middle of the next batch, of which Spark has noted what it is to have.
         wait_until((tables / "_ledger/checkpoint/offsets/1").exists, 300, "the next batch")
         process.send_signal(signal.SIGTERM)

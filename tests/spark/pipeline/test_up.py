@@ -13,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from penstock.client.connection import Connection
-from penstock.client.error import LoginRefused
-from penstock.client.uri import parse_uri
 from penstock.spark.complaint import Complaint
 from penstock.spark.ledger import Ledger
 from penstock.spark.tables.schema import LATE_MAX_S
 from penstock.up.check import WINDOW_S_MAX
 from penstock.up.demo.scenery import ORDERS, SCENES
+from tests.spark.pipeline.flowsite import fail_login
 from tests.wire.upprocess import UpProcess
 from tests.wire.waiting import wait_until
 
@@ -43,12 +41,6 @@ def up(tmp_path: Path) -> Iterator[Up]:
     yield start
     for process in started:
         process.kill()
-
-
-def fail_login(started: UpProcess, user: str) -> None:
-    """Something that is an event of its own."""
-    with pytest.raises(LoginRefused):
-        Connection.connect(parse_uri(started.uri).with_login(user, "wrong"))
 
 
 def users(tables: Path) -> list[str]:
@@ -129,7 +121,7 @@ def test_every_event_is_a_row_once_whoever_is_stopped_or_killed_and_nobody_is_le
     started = up()
     assert started.wait_for_out("").startswith("ready: amqp ")
     tables = started.data / "pipeline"
-    fail_login(started, "adam")
+    fail_login(started.uri, "adam")
     wait_until(lambda: in_the_middle_of_a_batch(tables), SPARK_S, "the first batch")
     outside = set(outsiders(started))
     assert outside
@@ -168,7 +160,7 @@ def test_every_event_is_a_row_once_whoever_is_stopped_or_killed_and_nobody_is_le
     broker = started.process_of("serve").pid
     assert started.processes("org.apache.spark.deploy.SparkSubmit")
     started.process_of("pipeline").kill()
-    fail_login(started, "bert")
+    fail_login(started.uri, "bert")
     started.wait_for_line("the pipeline was killed by SIGKILL; it is started again in 1 s", timeout_s=SPARK_S)
     started.wait_for_out("pipeline ready: ", count=2, timeout_s=SPARK_S)
     wait_for_users(tables, "adam", "bert")
