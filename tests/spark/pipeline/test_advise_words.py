@@ -361,6 +361,13 @@ def test_seconds_are_those_in_which_something_went_on_whether_samples_are_late_o
     assert rare.publishing == pytest.approx(1)
 
 
+def test_a_queue_that_is_sampled_no_more_has_stayed_as_it_was():
+    tables = loaded(seconds=21)
+    tables.tables["samples"] += [sample("queue burst", second, 900.0, messages=1000 * second) for second in range(2)]
+    (burst,) = [one for one in observe(tables, 600).queues if one.stage == "queue burst"]
+    assert burst.growth == pytest.approx(1000 / 20)
+
+
 def test_of_more_rows_than_fit_the_newest_count(monkeypatch: pytest.MonkeyPatch):
     tables = loaded()
     tables.tables["samples"].reverse()

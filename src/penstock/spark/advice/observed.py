@@ -189,14 +189,15 @@ def _rows(tables: Tables, name: str, since: datetime, columns: Sequence[str] | N
     return sorted(rows, key=lambda row: str(row.get("at") or row["window"]))
 
 
-def _stages(samples: Iterable[Row]) -> list[Seen]:
+def _stages(samples: Sequence[Row]) -> list[Seen]:
     by_stage: dict[str, list[Row]] = {}
     for row in samples:
         by_stage.setdefault(str(row["stage"]), []).append(row)
-    return [_seen(stage, rows) for stage, rows in by_stage.items()]
+    until = max(map(_when, samples))
+    return [_seen(stage, rows, until) for stage, rows in by_stage.items()]
 
 
-def _seen(stage: str, rows: Sequence[Row]) -> Seen:
+def _seen(stage: str, rows: Sequence[Row], until: datetime) -> Seen:
     timed = [row for row in rows if row["interval_s"]]
     seconds = sum(_active_s(row) for row in timed)
 
@@ -204,7 +205,8 @@ def _seen(stage: str, rows: Sequence[Row]) -> Seen:
         return sum(_number(row, column) * _number(row, "interval_s") for row in timed) / seconds if seconds else 0.0
 
     depths = [int(_number(row, "messages")) for row in rows]
-    span = (_when(rows[-1]) - _when(rows[0])).total_seconds()
+    # Of a queue in which nothing happens there are no samples: it stays as it is.
+    span = (until - _when(rows[0])).total_seconds()
     return Seen(
         stage=stage,
         kind=str(rows[-1]["kind"]),
