@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from penstock.spark import register
+from penstock.spark.runner import STARTING, await_start
 from tests.spark.streams import Feeder
 from tests.wire.live import LiveBroker
 
@@ -73,6 +74,19 @@ def test_latest_is_where_the_first_run_began_also_if_that_run_read_nothing(
     feeder.publish(name, 5)
     run(frame, tmp_path / "out", checkpoint)
     assert offsets(spark, tmp_path / "out") == [(0, n) for n in range(10, 15)]
+
+
+def test_who_stops_a_query_can_wait_until_its_source_is_there(
+    spark: SparkSession, feeder: Feeder, uri: str, name: str, tmp_path: Path, checkpoint: str
+):
+    feeder.declare(name)
+    rows = spark.readStream.format("amqp").options(uri=uri, stream=name).load()
+    writer = rows.writeStream.format("parquet").option("path", str(tmp_path)).option("checkpointLocation", checkpoint)
+    query = writer.start()
+    await_start(query)
+    said = query.status["message"]
+    query.stop()
+    assert not said.startswith(STARTING)
 
 
 def test_a_batch_reads_the_range_it_was_asked_for(spark: SparkSession, feeder: Feeder, uri: str, name: str):

@@ -34,7 +34,6 @@ from penstock.spark.fault import SourceError
 from penstock.spark.gauge import Gauge
 from penstock.spark.intake import Intake
 from penstock.spark.options import OptionError, Options
-from penstock.spark.runner import leave_in_order
 from penstock.spark.sift import FRESH, Sifted, sift
 from penstock.spark.spool import ID_COLUMN, Spool, SpoolError
 
@@ -214,7 +213,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._spool is None:
             directory = spool_directory(self._options)
             self._spool = Spool(directory, LOCK_WAIT_S)
-            leave_in_order()
             if self._options.spool_dir is None:
                 log.warning("queue %s: spool in %s (option spoolDir)", self._queue, directory)
         return self._spool

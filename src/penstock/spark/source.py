@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.daemon import quiet
 from penstock.spark.options import OptionError, Options, Use, parse_options
+from penstock.spark.runner import leave_in_order
 from penstock.spark.schema import message_schema
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class PenstockDataSource(DataSource):
         """Spark plans each step in a process that gets the object, and is left alone then."""
         self.__dict__.update(state)
         quiet()
+        leave_in_order()
 
     def __repr__(self) -> str:
         return f"<PenstockDataSource {self._checked!r}>"

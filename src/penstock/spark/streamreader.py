@@ -38,7 +38,6 @@ from penstock.spark.offsets import (
 )
 from penstock.spark.options import Options
 from penstock.spark.rangereader import read_range
-from penstock.spark.runner import leave_in_order
 from penstock.spark.streamview import StreamView
 
 
@@ -130,7 +129,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> StreamView:
         if self._view is None:
-            leave_in_order()
             self._view = StreamView(self._options)
         return self._view
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from penstock.spark.runner import RUNNER, leave_in_order
+from penstock.spark.source import PenstockDataSource
 
 
 @pytest.fixture
@@ -41,6 +43,12 @@ def test_that_spark_hung_up_is_no_error(
 ) -> None:
     leave_in_order()
     assert shown(capsys, first, BrokenPipeError(), BrokenPipeError()) == ""
+
+
+def test_the_process_ends_in_order_as_soon_as_it_has_the_source(main: ModuleType) -> None:
+    pickle.loads(pickle.dumps(PenstockDataSource({"uri": "amqp://127.0.0.1", "stream": "s"})))
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert sys.excepthook is not sys.__excepthook__
 
 
 def test_an_error_that_spark_could_not_be_told_of_is_shown(

@@ -48,6 +48,7 @@ from penstock.spark.jvm import ended_by
 from penstock.spark.offsets import PositionError, parse_position
 from penstock.spark.options import parse_options
 from penstock.spark.patience import START_S
+from penstock.spark.runner import await_start
 from penstock.spark.session import fresh
 from penstock.spark.streamview import StreamView
 
@@ -345,6 +346,7 @@ class Archive:
             told = self._tell(query, told)
         stopped = self._stop.is_set()
         if query.isActive:
+            await_start(query)
             query.stop()
         self._tell(query, told)
         failure = None if stopped else query.exception()

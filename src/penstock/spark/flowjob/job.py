@@ -42,6 +42,7 @@ from penstock.spark.ledger.retain import retain
 from penstock.spark.patience import START_S, is_passing
 from penstock.spark.reading import Reading
 from penstock.spark.report.page import PageWriter
+from penstock.spark.runner import await_start
 from penstock.spark.session import LONG_LIVED, UNIX_SOCKETS, is_local
 from penstock.spark.tables.schema import LATE_MAX_S, WINDOW_S
 
@@ -204,6 +205,7 @@ class FlowJob:
             return
         idle = self._working.acquire(timeout=STOP_WAIT_S)
         try:
+            await_start(query)
             query.stop()
         except (PySparkException, Py4JError, OSError) as error:
             # The JVM may have got the same signal, and be gone. All that was committed is in the tables.
