@@ -21,6 +21,8 @@ from penstock.spark.offsets import Range
 from penstock.spark.options import Options, parse_options
 from penstock.spark.rangereader import read_range
 from penstock.spark.runner import RUNNER
+from penstock.spark.schema import message_schema
+from penstock.spark.source import PenstockDataSource
 from penstock.spark.streamreader import StreamReader
 from penstock.spark.streamview import StreamView
 from tests.spark.streams import Feeder
@@ -265,12 +267,12 @@ def test_a_time_says_where_to_begin(feeder: Feeder, uri: str, name: str):
 
 def test_sigterm_ends_the_driver_side_politely(feeder: Feeder, uri: str, name: str):
     feeder.declare(name)
-    reader = pickle.dumps(StreamReader(options_for(uri, name)))
+    source = pickle.dumps(PenstockDataSource({"uri": uri, "stream": name}))
     pid = os.fork()
     if not pid:
         code = 9
-        made = pickle.loads(reader)
         sys.modules["__main__"].__spec__ = ModuleSpec(RUNNER, None)
+        made = pickle.loads(source).streamReader(message_schema())
         try:
             made.initialOffset()
             os.kill(os.getpid(), signal.SIGTERM)
