@@ -37,20 +37,27 @@ def test_finished_tasks_are_those_of_the_largest_stage_of_this_job_alone(spark: 
 
 
 @pytest.mark.parametrize("submitted", [False, True])
-def test_a_job_that_is_cancelled_has_ended_whether_or_not_spark_had_it(spark: SparkSession, submitted: bool):
+def test_a_job_that_is_cancelled_has_ended_whether_or_not_spark_had_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, submitted: bool
+):
     cancelled = threading.Event()
+    cancel = spark.sparkContext.cancelJobGroup
+
+    def noted(group: str) -> None:
+        cancel(group)
+        cancelled.set()
+
+    monkeypatch.setattr(spark.sparkContext, "cancelJobGroup", noted)
     active = spark.sparkContext.statusTracker().getActiveJobsIds
 
     def work() -> list[Row]:
         if not submitted:
-            assert cancelled.wait(LIMIT_S)
-            time.sleep(0.5)  # the first cancel finds nothing
+            assert cancelled.wait(LIMIT_S)  # the first cancel finds nothing
         return spark.range(2).where(SLEEP).collect()
 
     job = SideJob(spark, "sleeps", work)
     if submitted:
         wait_until(active, what="Spark to run it")
-    cancelled.set()
     began_at = time.monotonic()
     job.cancel()
     assert job.done.is_set()

@@ -1,6 +1,6 @@
 """SideJob: a job of Spark in a thread of its own, so that signals and progress have the main one.
 
-The thread that waits looks at `done`, asks for `progress`, and may `cancel`.
+The thread that waits looks at `done`, asks for `finished_tasks`, and may `cancel`.
 Upstream: replay/job.py and advice/sweep.py.  Not here: streaming queries, which Spark runs in threads of its own.
 """
 
